@@ -1,14 +1,14 @@
 // The key-value store that ranks use to find each other: the abstract face of it.
 #pragma once
 
+#include "convoy/base/deadline.h"
+
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-
-#include "convoy/base/deadline.h"
 
 namespace convoy {
 

@@ -4,9 +4,9 @@
 namespace convoy::detail {
 
 void fail_internal(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(ErrorKind::kInternal, concat("internal error at ", file, ":", line, ": (", condition,
-                                           ") is false", message.empty() ? "" : ": ", message,
-                                           "; please report this"));
+  throw Error(ErrorKind::kInternal,
+              concat("internal error at ", file, ":", line, ": (", condition, ") is false",
+                     message.empty() ? "" : ": ", message, "; please report this"));
 }
 
 }  // namespace convoy::detail

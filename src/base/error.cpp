@@ -1,9 +1,9 @@
 // Names of error kinds, and errno as an Error.
 #include "convoy/base/error.h"
 
-#include <system_error>
-
 #include "convoy/base/check.h"
+
+#include <system_error>
 
 namespace convoy {
 

@@ -1,10 +1,10 @@
 // Checks that throw a convoy::Error with a message built from the values at hand.
 #pragma once
 
+#include "convoy/base/error.h"
+
 #include <sstream>
 #include <string>
-
-#include "convoy/base/error.h"
 
 namespace convoy {
 
@@ -24,18 +24,18 @@ namespace detail {
 }  // namespace convoy
 
 /// A condition on what the caller gave. Throws Error{kind} with the message alone.
-#define CONVOY_REQUIRE(condition, kind, ...)                                   \
-  do {                                                                         \
-    if (!(condition)) [[unlikely]] {                                           \
+#define CONVOY_REQUIRE(condition, kind, ...)                                           \
+  do {                                                                                 \
+    if (!(condition)) [[unlikely]] {                                                   \
       throw ::convoy::Error(::convoy::ErrorKind::kind, ::convoy::concat(__VA_ARGS__)); \
-    }                                                                          \
+    }                                                                                  \
   } while (false)
 
 /// A condition on Convoy itself. Throws Error{kInternal} with place and condition.
-#define CONVOY_CHECK(condition, ...)                                           \
-  do {                                                                         \
-    if (!(condition)) [[unlikely]] {                                           \
-      ::convoy::detail::fail_internal(__FILE__, __LINE__, #condition,          \
+#define CONVOY_CHECK(condition, ...)                                                    \
+  do {                                                                                  \
+    if (!(condition)) [[unlikely]] {                                                    \
+      ::convoy::detail::fail_internal(__FILE__, __LINE__, #condition,                   \
                                       ::convoy::concat("" __VA_OPT__(, ) __VA_ARGS__)); \
-    }                                                                          \
+    }                                                                                   \
   } while (false)

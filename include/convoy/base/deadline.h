@@ -14,7 +14,8 @@ class Deadline {
 
   static Deadline after(Duration timeout) {
     const auto now = Clock::now();
-    return Deadline(timeout > Clock::time_point::max() - now ? Clock::time_point::max() : now + timeout);
+    return Deadline(timeout > Clock::time_point::max() - now ? Clock::time_point::max()
+                                                             : now + timeout);
   }
   static Deadline at(Clock::time_point point) { return Deadline(point); }
 

@@ -1,4 +1,5 @@
-// The one exception type of Convoy: what kind of failure, which rank is to blame, and a full sentence.
+// The one exception type of Convoy: what kind of failure, which rank is to blame, and a full
+// sentence.
 #pragma once
 
 #include <stdexcept>

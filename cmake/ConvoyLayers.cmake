@@ -32,6 +32,9 @@ endfunction()
 # Lets a target use the precompiled torch header. It was compiled with -fPIC, and gcc takes it only
 # where the flags agree, so programs are compiled with -fPIC too instead of -fPIE.
 function(convoy_reuse_torch_pch target)
+  if(NOT CONVOY_TORCH_PCH)
+    return()
+  endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
@@ -41,9 +44,14 @@ function(convoy_reuse_torch_pch target)
 endfunction()
 
 # The torch header, compiled once for all torch layers and tests of this build.
-file(WRITE "${CMAKE_BINARY_DIR}/torch_pch.cpp" "// Exists to own the precompiled torch header.\n")
-add_library(convoy_torch_pch OBJECT "${CMAKE_BINARY_DIR}/torch_pch.cpp")
-target_link_libraries(convoy_torch_pch PRIVATE Convoy::torch)
-target_compile_options(convoy_torch_pch PRIVATE $<TARGET_PROPERTY:convoy_warnings,INTERFACE_COMPILE_OPTIONS>)
-set_target_properties(convoy_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden)
-target_precompile_headers(convoy_torch_pch PRIVATE <torch/torch.h>)
+if(CONVOY_TORCH_PCH)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp"
+    CONTENT "// Exists to own the precompiled torch header.\n")
+  add_library(convoy_torch_pch OBJECT EXCLUDE_FROM_ALL
+    "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp")
+  target_link_libraries(convoy_torch_pch PRIVATE Convoy::torch)
+  target_compile_options(convoy_torch_pch PRIVATE
+    $<TARGET_PROPERTY:convoy_warnings,INTERFACE_COMPILE_OPTIONS>)
+  set_target_properties(convoy_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_precompile_headers(convoy_torch_pch PRIVATE <torch/torch.h>)
+endif()

@@ -7,6 +7,22 @@ add_library(convoy_catch_main STATIC "${PROJECT_SOURCE_DIR}/tests/support/catch_
 target_link_libraries(convoy_catch_main PUBLIC Catch2::Catch2)
 target_include_directories(convoy_catch_main PUBLIC "${PROJECT_SOURCE_DIR}/tests")
 
+# What the sanitizers' runtimes are told, and how much longer everything takes under them.
+set(CONVOY_TEST_ENVIRONMENT "")
+set(CONVOY_TEST_TIMEOUT_FACTOR 1)
+set(_convoy_suppressions "${PROJECT_SOURCE_DIR}/cmake/suppressions")
+if(CONVOY_SANITIZE STREQUAL "address")
+  set(CONVOY_TEST_TIMEOUT_FACTOR 4)
+  set(CONVOY_TEST_ENVIRONMENT
+    "ASAN_OPTIONS=abort_on_error=0:strict_string_checks=1:detect_stack_use_after_return=1"
+    "LSAN_OPTIONS=suppressions=${_convoy_suppressions}/lsan.txt:print_suppressions=0"
+    "UBSAN_OPTIONS=print_stacktrace=1")
+elseif(CONVOY_SANITIZE STREQUAL "thread")
+  set(CONVOY_TEST_TIMEOUT_FACTOR 6)
+  set(CONVOY_TEST_ENVIRONMENT
+    "TSAN_OPTIONS=suppressions=${_convoy_suppressions}/tsan.txt:second_deadlock_stack=1:halt_on_error=1")
+endif()
+
 function(convoy_add_test name)
   cmake_parse_arguments(arg "TORCH" "TIMEOUT;PROCESSORS" "LABELS;SOURCES;DEPENDS" ${ARGN})
   if(NOT arg_TIMEOUT)
@@ -17,13 +33,19 @@ function(convoy_add_test name)
   endif()
   set(target test_${name})
   add_executable(${target} ${arg_SOURCES})
-  target_link_libraries(${target} PRIVATE convoy_catch_main convoy_warnings Threads::Threads ${arg_DEPENDS})
-  target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
+  target_link_libraries(${target} PRIVATE
+    convoy_catch_main convoy_warnings Threads::Threads ${arg_DEPENDS})
+  target_include_directories(${target} PRIVATE
+    "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
   if(arg_TORCH)
     convoy_reuse_torch_pch(${target})
   endif()
-  catch_discover_tests(${target}
-    TEST_PREFIX "${name}: " DISCOVERY_MODE PRE_TEST
-    PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} PROCESSORS ${arg_PROCESSORS})
+  math(EXPR timeout "${arg_TIMEOUT} * ${CONVOY_TEST_TIMEOUT_FACTOR}")
+  # A list in the value of a property has to come through two more readings as one value.
+  string(REPLACE ";" "\\;" labels "${arg_LABELS}")
+  string(REPLACE ";" "\\;" environment "${CONVOY_TEST_ENVIRONMENT}")
+  catch_discover_tests(${target} TEST_PREFIX "${name}: "
+    PROPERTIES LABELS "${labels}" TIMEOUT ${timeout} PROCESSORS ${arg_PROCESSORS}
+      ENVIRONMENT "${environment}")
 endfunction()

@@ -1,0 +1,56 @@
+// Clips gradients by their total norm.
+#include "convoy/optim/clip_grad_norm.h"
+
+#include "convoy/base/check.h"
+#include "optim/gradient_norm.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <cmath>
+#include <unordered_set>
+
+namespace convoy::optim {
+
+double clip_grad_norm_(std::span<const ShardSpan> spans, Communicator* comm, double max_norm,
+                       double p, bool error_if_nonfinite) {
+  CONVOY_REQUIRE(p > 0, kInvalidArgument, "clip_grad_norm_: p is ", p, "; it must be above 0");
+  CONVOY_REQUIRE(max_norm >= 0, kInvalidArgument, "clip_grad_norm_: max_norm is ", max_norm,
+                 "; it must not be negative");
+  const double norm =
+      gradient_norm(spans, comm, p, concat("clip_grad_norm_(max_norm=", max_norm, ", p=", p, ")"));
+  CONVOY_REQUIRE(!error_if_nonfinite || std::isfinite(norm), kInvalidArgument,
+                 "clip_grad_norm_: the gradients' norm of order ", p, " is ", norm,
+                 ", so they cannot be clipped; nothing was scaled");
+  const double coefficient = max_norm / (norm + 1e-6);
+  if (coefficient >= 1) return norm;  // Not so for nan.
+
+  const at::NoGradGuard no_grad;
+  for (const auto& span : spans) {
+    if (!span.leaf.defined() || !span.leaf.grad().defined()) continue;
+    // One multiplication an element, by the coefficient rounded to the dtype computed in.
+    span.leaf.grad().detach().mul_(coefficient);
+  }
+  return norm;
+}
+
+double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double p,
+                       bool error_if_nonfinite) {
+  std::vector<ShardSpan> spans;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& parameter = parameters[i];
+    CONVOY_REQUIRE(parameter.defined(), kInvalidArgument, "clip_grad_norm_: parameter ", i,
+                   " is an undefined tensor");
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    spans.push_back({.name = concat("parameter ", i),
+                     .sizes = parameter.sizes().vec(),
+                     .begin = 0,
+                     .numel = parameter.numel(),
+                     .leaf = parameter,
+                     .replicated = true});
+  }
+  return clip_grad_norm_(spans, nullptr, max_norm, p, error_if_nonfinite);
+}
+
+}  // namespace convoy::optim

@@ -27,9 +27,9 @@ std::string_view to_string(OpKind kind) noexcept;
 /// Options of one call.
 struct OpOptions {
   /// Name of the bucket, unit or call site. Compared between ranks and quoted in errors and traces.
-  std::string tag;
+  std::string tag = {};
   /// Time limit of this call; the communicator's when absent.
-  std::optional<std::chrono::nanoseconds> timeout;
+  std::optional<std::chrono::nanoseconds> timeout = {};
 };
 
 /// Options of a communicator; must be the same on all ranks.
@@ -40,7 +40,7 @@ struct CommunicatorOptions {
   /// Part of store keys and messages. Two communicators of one job need different names.
   std::string name = "world";
   /// Spans of operations and waits go here; null records nothing. May differ between ranks.
-  std::shared_ptr<trace::Sink> trace;
+  std::shared_ptr<trace::Sink> trace = {};
 };
 
 /// What one kind of operation has cost this rank so far.

@@ -1,7 +1,7 @@
 // A store seen through a key prefix, so that users of one store cannot meet by accident.
-#include <vector>
-
 #include "convoy/control/store.h"
+
+#include <vector>
 
 namespace convoy {
 namespace {

@@ -14,6 +14,7 @@
 namespace convoy {
 
 /// Limits of the protocol. A header that breaks one is refused before anything is allocated.
+inline constexpr std::size_t kFrameHeaderBytes = 16;
 inline constexpr std::size_t kMaxFrameBytes = std::size_t{8} << 20;  ///< Payload of one frame.
 inline constexpr std::size_t kMaxHelloBytes = 4096;   ///< Payload of a frame before the welcome.
 inline constexpr std::size_t kMaxKeyBytes = 8192;     ///< One key, with its prefixes.
@@ -63,8 +64,9 @@ class FrameDecoder {
   void feed(std::string_view bytes);
   /// The next whole frame, if there is one. Error: kProtocol, as above.
   std::optional<Frame> next();
-  /// True if a frame has begun and is not whole yet.
-  bool is_inside_frame() const noexcept { return !buffer_.empty(); }
+  /// Bytes that the frame begun lacks for sure, at least 1: reading no more than these never takes
+  /// bytes of the frame after it. Call it after next() has returned nothing.
+  std::size_t missing_bytes() const noexcept;
 
  private:
   std::size_t max_payload_;

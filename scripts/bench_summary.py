@@ -1,0 +1,129 @@
+"""From what the runs wrote to the numbers of summary.json."""
+import statistics
+
+SCHEMA = 1
+LOSS_TOLERANCE = 1e-3  # Of single against ddp and fsdp: other sums, other rounding.
+
+
+def of_kind(events, kind):
+    return [event for event in events if event["event"] == kind]
+
+
+def only(events, kind):
+    found = of_kind(events, kind)
+    return found[-1] if found else None
+
+
+def timed_steps(run, warmup):
+    """The steps that count, of all processes of the run."""
+    return [step for events in run.events for step in of_kind(events, "step")
+            if step["step"] > warmup]
+
+
+def spread(values):
+    """Median, extremes and the range of the middle half."""
+    if not values:
+        return {"median": None, "min": None, "max": None, "iqr": None, "n": 0}
+    quartiles = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
+    return {"median": statistics.median(values), "min": min(values), "max": max(values),
+            "iqr": quartiles[2] - quartiles[0], "n": len(values)}
+
+
+def median_of(steps, field):
+    return statistics.median(step[field] for step in steps) if steps else None
+
+
+def memory_of(run):
+    """Per rank: the parts that train_gpt tracked. alone has them from each process."""
+    ends = [only(events, "end") for events in run.events]
+    return [part for end in ends if end for part in end["memory"]]
+
+
+def describe(run, warmup):
+    steps = timed_steps(run, warmup)
+    first = of_kind(run.events[0], "step")
+    end = only(run.events[0], "end") or {}
+    step_s = spread([step["step_s"] for step in steps])
+    tokens = None
+    if steps:  # The processes of alone work at the same time.
+        tokens = steps[0]["tokens"] * len(run.events) / step_s["median"]
+    return {
+        "strategy": run.planned.strategy, "ranks": run.planned.ranks,
+        "threads": run.planned.threads, "exit_code": run.exit_code, "reason": run.reason,
+        "steps": len(first), "step_s": step_s, "tokens_per_s": tokens,
+        "optimizer_s": median_of(steps, "optimizer_s"), "data_s": median_of(steps, "data_s"),
+        "comm": end.get("comm"), "overlap_share": end.get("overlap_share"),
+        "memory": memory_of(run),
+        "loss": {"first": first[0]["loss"] if first else None,
+                 "last": first[-1]["loss"] if first else None,
+                 "validation": end.get("validation_loss")},
+        "params_xxh3": end.get("params_xxh3"),
+    }
+
+
+def compare(descriptions):
+    """Adds what relates a run to the others: speedup, efficiency, exposed_s."""
+    by_name = {run["strategy"]: run for run in descriptions}
+    single, alone = by_name.get("single"), by_name.get("alone")
+
+    def median(run):
+        return run["step_s"]["median"] if run else None
+
+    for run in descriptions:
+        mine, floor = median(run), median(alone)
+        known = mine is not None and floor is not None
+        run["efficiency"] = floor / mine if known else None
+        run["exposed_s"] = mine - floor if known else None
+        rate, base = run["tokens_per_s"], single and single["tokens_per_s"]
+        run["speedup"] = rate / base if rate and base else None
+    return descriptions
+
+
+def losses(run):
+    return [step["loss"] for step in of_kind(run.events[0], "step")]
+
+
+def agree(runs):
+    """Do the strategies train the same thing? None where there is nothing to compare."""
+    by_name = {run.planned.strategy: run for run in runs if run.exit_code == 0}
+    sharded = [by_name[name] for name in ("ddp", "fsdp") if name in by_name]
+    bitwise, difference = None, None
+    if len(sharded) == 2:
+        hashes = [only(run.events[0], "end")["params_xxh3"] for run in sharded]
+        bitwise = losses(sharded[0]) == losses(sharded[1]) and hashes[0] == hashes[1]
+    if "single" in by_name and sharded:
+        reference = losses(by_name["single"])
+        difference = max(abs(mine - theirs) / abs(mine)
+                         for run in sharded for mine, theirs in zip(reference, losses(run)))
+    is_near = difference is None or difference <= LOSS_TOLERANCE
+    return {"ddp_fsdp_bitwise": bitwise, "single_max_rel_loss_diff": difference,
+            "ok": bitwise is not False and is_near}
+
+
+def configuration(options, start):
+    config = dict(start["config"]) if start else {}
+    for name in ("model", "threads", "micro-batch"):  # Differ between the runs, or are ours.
+        config.pop(name, None)
+    return {"ranks": options.ranks, "model": options.model, "strategies": options.strategies,
+            "steps": options.steps, "warmup": options.warmup,
+            "train_gpt": options.training_flags, **config}
+
+
+def summarise(options, machine, data, runs, began):
+    starts = [only(events, "start") for run in runs for events in run.events]
+    # Alone trains one rank's share; the others agree on the global batch.
+    whole = [only(run.events[0], "start") for run in runs if run.planned.strategy != "alone"]
+    start = next((event for event in [*whole, *starts] if event), None)
+    facts = start or {}
+    text = facts.get("data") or {}
+    return {
+        "schema": SCHEMA, "unix_time": int(began),
+        "convoy": facts.get("convoy") or {"version": None, "commit": None, "build_type": None},
+        "libtorch": facts.get("libtorch"), "machine": machine,
+        "config": configuration(options, start), "parameters": facts.get("parameters"),
+        "data": {"paths": data.paths, "bytes": text.get("bytes"), "xxh3": text.get("xxh3"),
+                 "unigram_nats": text.get("unigram_nats"),
+                 "validation_windows": text.get("validation_windows")},
+        "runs": compare([describe(run, options.warmup) for run in runs]),
+        "agreement": agree(runs),
+    }

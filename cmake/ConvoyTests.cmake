@@ -23,6 +23,9 @@ elseif(CONVOY_SANITIZE STREQUAL "thread")
 endif()
 
 function(convoy_add_test name)
+  if(CONVOY_TESTS AND NOT name IN_LIST CONVOY_TESTS)
+    return()
+  endif()
   cmake_parse_arguments(arg "TORCH" "TIMEOUT;PROCESSORS" "LABELS;SOURCES;DEPENDS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
@@ -40,6 +43,7 @@ function(convoy_add_test name)
   if(arg_TORCH)
     convoy_reuse_torch_pch(${target})
   endif()
+  add_dependencies(convoy_tests ${target})
   math(EXPR timeout "${arg_TIMEOUT} * ${CONVOY_TEST_TIMEOUT_FACTOR}")
   convoy_discover_cases(${target} "${name}: " 
     LABELS "${arg_LABELS}" TIMEOUT ${timeout} PROCESSORS ${arg_PROCESSORS}

@@ -85,10 +85,9 @@ void Channel::send(std::string_view bytes, Deadline deadline, int passed_fd) {
   }
 }
 
-void Channel::receive(void* data, std::size_t size, Deadline deadline) {
-  auto* to = static_cast<char*>(data);
-  while (size > 0) {
-    iovec part{to, size};
+std::size_t Channel::receive_some(void* data, std::size_t size, Deadline deadline) {
+  for (;;) {
+    iovec part{data, size};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
     msghdr message{};
     message.msg_iov = &part;
@@ -96,7 +95,7 @@ void Channel::receive(void* data, std::size_t size, Deadline deadline) {
     message.msg_control = control.data();
     message.msg_controllen = control.size();
     const auto got = ::recvmsg(fd(), &message, MSG_CMSG_CLOEXEC);
-    if (got > 0) {
+    if (got >= 0) {
       for (auto* header = CMSG_FIRSTHDR(&message); header != nullptr;
            header = CMSG_NXTHDR(&message, header)) {
         if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
@@ -104,16 +103,23 @@ void Channel::receive(void* data, std::size_t size, Deadline deadline) {
         std::memcpy(&passed, CMSG_DATA(header), sizeof(int));
         received_fd_.reset(passed);
       }
-      to += got;
-      size -= static_cast<std::size_t>(got);
-      continue;
+      return static_cast<std::size_t>(got);
     }
     const int error_number = errno;
-    if (got < 0 && error_number == EINTR) continue;
-    CONVOY_REQUIRE(got < 0 && error_number != ECONNRESET, kPeerLost,
-                   "the peer has closed the connection");
+    if (error_number == EINTR) continue;
+    if (error_number == ECONNRESET) return 0;
     if (error_number != EAGAIN) throw_system_error("receiving", error_number);
     wait_ready(fd(), POLLIN, deadline, "receiving");
+  }
+}
+
+void Channel::receive(void* data, std::size_t size, Deadline deadline) {
+  auto* to = static_cast<char*>(data);
+  while (size > 0) {
+    const auto got = receive_some(to, size, deadline);
+    CONVOY_REQUIRE(got > 0, kPeerLost, "the peer has closed the connection");
+    to += got;
+    size -= got;
   }
 }
 

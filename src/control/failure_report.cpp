@@ -47,9 +47,9 @@ int root_cause(std::span<const FailureReport> reports) noexcept {
 }
 
 Error as_seen_by_peers(const FailureReport& report) {
-  const bool is_of_group = blames_another(report) || report.kind == ErrorKind::kMismatch ||
-                           report.kind == ErrorKind::kTimeout ||
-                           report.kind == ErrorKind::kPeerLost;
+  const bool is_of_group =
+      blames_another(report) || is_consequence(report) || report.kind == ErrorKind::kMismatch ||
+      report.kind == ErrorKind::kTimeout || report.kind == ErrorKind::kPeerLost;
   if (is_of_group) return Error(report.kind, report.text, report.about);
   return Error(ErrorKind::kPeerLost, concat("rank ", report.reporter, " failed: ", report.text),
                report.reporter);

@@ -29,8 +29,8 @@ struct RawMark {
   std::int64_t since_ns;
   std::int32_t pid;
   std::uint32_t phase;
-  char operation[kOperationBytes] = {};
-  char tag[kTagBytes] = {};
+  char operation[kOperationBytes];
+  char tag[kTagBytes];
 };
 constexpr std::size_t kWords = sizeof(RawMark) / sizeof(std::uint64_t);
 static_assert(sizeof(RawMark) % sizeof(std::uint64_t) == 0);

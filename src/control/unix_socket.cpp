@@ -2,16 +2,15 @@
 #include "control/unix_socket.h"
 
 #include "convoy/base/check.h"
+#include "convoy/base/random_id.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
 
 #include <poll.h>
-#include <sys/random.h>
 
 namespace convoy {
 namespace {
@@ -32,19 +31,7 @@ ControlAddress ControlAddress::parse(std::string_view text) {
   return address;
 }
 
-ControlAddress ControlAddress::random(std::string_view prefix) {
-  std::array<unsigned char, 16> bits;
-  if (::getrandom(bits.data(), bits.size(), 0) != static_cast<ssize_t>(bits.size())) {
-    throw_system_error("asking for random bits", errno);
-  }
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string name = std::string(prefix) + "-";
-  for (const unsigned byte : bits) {
-    name += kDigits[byte >> 4];
-    name += kDigits[byte & 15];
-  }
-  return {name, true};
-}
+ControlAddress ControlAddress::random(std::string_view prefix) { return {random_id(prefix), true}; }
 
 std::string ControlAddress::to_string() const {
   return concat(kScheme, is_abstract ? "@" : "", name);

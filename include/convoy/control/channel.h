@@ -55,6 +55,9 @@ class Channel {
   /// Receives exactly `size` bytes. A descriptor that comes along is kept for take_fd().
   /// Errors: kPeerLost (also for an end in the middle), kTimeout, kSystem.
   void receive(void* data, std::size_t size, Deadline deadline);
+  /// Receives what there is, at least one and at most `size` bytes; 0 is the end of the stream.
+  /// Errors: kTimeout, kSystem.
+  std::size_t receive_some(void* data, std::size_t size, Deadline deadline);
   void send_frame(FrameType type, std::uint32_t request, std::string_view payload,
                   Deadline deadline, int passed_fd = -1);
   /// Receives one frame with a payload of at most `max_payload` bytes. Also kProtocol.

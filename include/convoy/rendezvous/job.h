@@ -1,11 +1,11 @@
 // Who this process is in its job: rank, world size, and the session with the job's other ranks.
 #pragma once
 
+#include "convoy/control/session.h"
+
 #include <cstdint>
 #include <memory>
 #include <string>
-
-#include "convoy/control/session.h"
 
 namespace convoy {
 

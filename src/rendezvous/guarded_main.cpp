@@ -1,0 +1,78 @@
+// Turns an exception of the program into one line, a report and an exit code.
+#include "convoy/rendezvous/guarded_main.h"
+
+#include "convoy/base/check.h"
+#include "convoy/base/env.h"
+#include "convoy/control/control_client.h"
+#include "rendezvous/launch_environment.h"
+
+#include <exception>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <cxxabi.h>
+#include <unistd.h>
+
+namespace convoy {
+namespace {
+
+constexpr int kUsageCode = 2;
+constexpr int kErrorCode = 1;
+
+// Torch puts a stack trace behind the text of its exceptions; lines are joined.
+std::string one_line(std::string_view text) {
+  text = text.substr(0, text.find("\nException raised from "));
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  std::string line;
+  for (const char c : text) line += c == '\n' || c == '\r' ? ' ' : c;
+  return line;
+}
+
+void print(std::string_view text) {
+  const auto line = concat("error: ", text, "\n");
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+std::optional<LaunchEnvironment> launcher() {
+  try {
+    return launch_environment(read_environment());
+  } catch (const Error&) {
+    return std::nullopt;  // The environment itself may be what the error is about.
+  }
+}
+
+int end_with(ErrorKind kind, std::optional<int> about, std::string_view what) {
+  const auto text = one_line(what);
+  if (const auto launch = launcher()) {
+    const int rank = launch->info.rank;
+    const FailureReport report{rank, about.value_or(rank), kind, text};
+    const FailureMessenger messenger(launch->control, report);
+    if (messenger.should_print()) print(text);
+  } else {
+    print(text);
+  }
+  return kind == ErrorKind::kInvalidArgument ? kUsageCode : kErrorCode;
+}
+
+}  // namespace
+
+int guarded_main(int argc, char** argv, int (*body)(int argc, char** argv)) {
+  try {
+    return body(argc, argv);
+  } catch (const Error& error) {
+    return end_with(error.kind(), error.rank(), error.what());
+  } catch (const std::bad_alloc&) {
+    return end_with(ErrorKind::kMemory, std::nullopt, "out of memory");
+  } catch (const std::exception& error) {
+    return end_with(ErrorKind::kFailed, std::nullopt, error.what());
+  } catch (const abi::__forced_unwind&) {
+    throw;  // The thread is being cancelled; that must not be stopped.
+  } catch (...) {
+    return end_with(ErrorKind::kFailed, std::nullopt, "an exception of an unknown type");
+  }
+}
+
+}  // namespace convoy

@@ -1,0 +1,60 @@
+// What a wrapped unit does around its module's forward, seen from the unit: a small interface.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace convoy::fsdp {
+
+/// One run of a unit's forward. Destroyed without finish() it undoes the run, which is what an
+/// exception in the module's forward does.
+class ForwardScope {
+ public:
+  virtual ~ForwardScope() = default;
+  /// Ends the run: hooks the graph behind `outputs` and reshards. Throws kMisuse for tensors that
+  /// left the unit by another way.
+  virtual void finish(const std::vector<at::Tensor>& outputs) = 0;
+};
+
+/// The wrapper's side of one unit. Held by the unit; one thread at a time, the one that trains.
+class UnitBehaviour {
+ public:
+  virtual ~UnitBehaviour() = default;
+  /// Makes the unit's parameters full and returns the run that is going on.
+  virtual std::unique_ptr<ForwardScope> enter_forward() = 0;
+  /// Throws kMisuse saying why `operation` (for example "to(dtype)") cannot be done on a sharded
+  /// module and what to do instead.
+  [[noreturn]] virtual void refuse(const std::string& operation) const = 0;
+  /// The whole shape of a parameter of this unit, whichever state it is in.
+  virtual std::vector<std::int64_t> full_sizes(const at::Tensor& parameter) const = 0;
+};
+
+/// The second base of every unit, by which wrappers find units among modules. Its one member has a
+/// name that will not hide or confuse a member of the user's module.
+class UnitBase {
+ public:
+  UnitBase() = default;
+  UnitBase(const UnitBase&) = delete;
+  UnitBase& operator=(const UnitBase&) = delete;
+  virtual ~UnitBase() = default;
+
+  /// Null until the unit is wrapped; then shared with the wrapper for the life of the module.
+  std::shared_ptr<UnitBehaviour>& convoy_unit_behaviour() noexcept {
+    return convoy_unit_behaviour_;
+  }
+  const std::shared_ptr<UnitBehaviour>& convoy_unit_behaviour() const noexcept {
+    return convoy_unit_behaviour_;
+  }
+
+ private:
+  std::shared_ptr<UnitBehaviour> convoy_unit_behaviour_;
+};
+
+}  // namespace convoy::fsdp

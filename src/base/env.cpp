@@ -50,6 +50,8 @@ constexpr std::array kVariables{
     EnvVariable{"TORCHELASTIC_RUN_ID", kForeign, "", "As `CONVOY_RUN_ID`."},
     EnvVariable{"TORCHELASTIC_RESTART_COUNT", kForeign, "", "As `CONVOY_GENERATION`."},
     EnvVariable{"TORCHELASTIC_MAX_RESTARTS", kForeign, "", "`0`."},
+    EnvVariable{"TORCHELASTIC_USE_AGENT_STORE", kForeign, "", "`False`: no store is served."},
+    EnvVariable{"TORCHELASTIC_SIGNALS_TO_HANDLE", kForeign, "", "`SIGTERM,SIGINT,SIGHUP,SIGQUIT`."},
 
     EnvVariable{"OMP_NUM_THREADS", kBorrowed, "usable cores / ranks of the host",
                 "Threads of a rank. convoyrun sets it when it is not set, and says so once."},

@@ -97,7 +97,14 @@ bool Connection::flush() {
       continue;
     }
     if (errno == EINTR) continue;
-    return errno == EAGAIN;
+    if (errno != EAGAIN) return false;
+    // A queue that never runs empty still gives back what is sent; by halves, so each byte moves
+    // once.
+    if (sent_ > output_.size() / 2) {
+      output_.erase(0, sent_);
+      sent_ = 0;
+    }
+    return true;
   }
   // A large answer's memory is given back.
   if (output_.capacity() > (std::size_t{1} << 16)) output_ = std::string();

@@ -115,42 +115,58 @@ void ControlServer::Impl::admit(Channel channel) {
 void ControlServer::Impl::serve(ClientId id, std::uint32_t events) {
   const auto found = clients_.find(id);
   if (found == clients_.end() || doomed_.contains(id)) return;
-  auto& [connection, watched] = found->second;
+  auto& client = found->second;
+  auto& connection = client.connection;
   if ((events & EPOLLOUT) != 0 && !connection.flush()) {
     doom(id);
     return;
   }
   const bool is_greeting = connection.state() == ConnectionState::kGreeting;
   try {
-    const auto result = connection.read(is_greeting ? kGreetingBytes : kReadBytesPerTurn);
-    while (!doomed_.contains(id)) {
-      auto frame = connection.next_frame();
-      if (!frame) break;
-      dispatch(id, found->second, std::move(*frame));
+    auto result = Connection::ReadResult::kMore;
+    if (!connection.is_clogged()) {
+      result = connection.read(is_greeting ? kGreetingBytes : kReadBytesPerTurn);
     }
+    dispatch_frames(id, client);
     if (result == Connection::ReadResult::kEnded) doom(id);
   } catch (const Error& error) {
     refuse(id, error.kind(), error.what());
   } catch (const std::bad_alloc&) {
     doom(id, concat("process ", connection.pid(), " was refused: no memory for its request"));
   }
-  if (!doomed_.contains(id)) watch(id, found->second);
+  if (!doomed_.contains(id)) watch(id, client);
+}
+
+// A client that does not take its answers has no further requests done: they stay where they are,
+// and serve() comes back to them when the socket takes output again.
+void ControlServer::Impl::dispatch_frames(ClientId id, Client& client) {
+  client.has_backlog = false;
+  while (!doomed_.contains(id)) {
+    if (client.connection.is_clogged()) {
+      client.has_backlog = true;
+      return;
+    }
+    auto frame = client.connection.next_frame();
+    if (!frame) return;
+    dispatch(id, client, std::move(*frame));
+  }
 }
 
 void ControlServer::Impl::watch(ClientId id, Client& client) {
   const auto& connection = client.connection;
   std::uint32_t wanted = connection.is_clogged() ? 0u : static_cast<std::uint32_t>(EPOLLIN);
-  if (connection.has_output()) wanted |= EPOLLOUT;
+  if (connection.has_output() || client.has_backlog) wanted |= EPOLLOUT;
   if (wanted == client.watched) return;
   poller_.modify(connection.fd(), id, wanted);
   client.watched = wanted;
 }
 
 void ControlServer::Impl::expire_greetings() {
-  for (const auto id : greeting_) {
-    if (doomed_.contains(id)) continue;
+  // Those behind the first one came later. doom() takes it out of the set.
+  while (!greeting_.empty()) {
+    const auto id = *greeting_.begin();
     const auto& connection = clients_.at(id).connection;
-    if (!connection.hello_deadline().expired()) break;  // Those behind it came later.
+    if (!connection.hello_deadline().expired()) return;
     doom(id, concat("a connection of process ", connection.pid(), " was closed: no hello in ",
                     options_.hello_timeout.count(), " ms"));
   }

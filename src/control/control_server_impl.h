@@ -42,6 +42,7 @@ class ControlServer::Impl {
   struct Client {
     Connection connection;
     std::uint32_t watched = 0;
+    bool has_backlog = false;  // Whole frames lie in the decoder, not dispatched.
   };
   using ClientId = std::uint64_t;
 
@@ -50,6 +51,7 @@ class ControlServer::Impl {
   void shed_connection();
   void admit(Channel channel);
   void serve(ClientId id, std::uint32_t events);
+  void dispatch_frames(ClientId id, Client& client);
   void watch(ClientId id, Client& client);
   void expire_greetings();
   void send(ClientId id, FrameType type, std::uint32_t request, std::string_view payload,

@@ -32,9 +32,8 @@ void StoreTable::set(std::string_view key, std::string_view value) {
   const auto found = values_.find(key);
   const std::size_t before = found == values_.end() ? 0 : key.size() + found->second.size();
   const std::size_t after = key.size() + value.size();
-  CONVOY_REQUIRE(bytes_ - before + after <= kMaxStoreBytes, kMemory, "store: key '", key, "' with ",
-                 after, " bytes does not fit, ", bytes_, " of ", kMaxStoreBytes,
-                 " bytes are in use");
+  CONVOY_REQUIRE(bytes_ - before + after <= max_bytes_, kMemory, "store: key '", key, "' with ",
+                 after, " bytes does not fit, ", bytes_, " of ", max_bytes_, " bytes are in use");
   if (found == values_.end()) {
     values_.emplace(key, value);
   } else {

@@ -15,10 +15,12 @@ inline constexpr std::size_t kMaxStoreBytes = std::size_t{1} << 30;
 std::size_t max_value_bytes(std::string_view key) noexcept;
 
 /// Not thread-safe. Errors: kInvalidArgument (empty or too long key, too long value, a counter that
-/// is no number or would overflow), kMemory (above kMaxStoreBytes). A failed operation changes
+/// is no number or would overflow), kMemory (full). A failed operation changes
 /// nothing.
 class StoreTable {
  public:
+  explicit StoreTable(std::size_t max_bytes = kMaxStoreBytes) : max_bytes_(max_bytes) {}
+
   void set(std::string_view key, std::string_view value);
   /// Null when there is none. Valid until the next change.
   const std::string* find(std::string_view key) const;
@@ -30,6 +32,7 @@ class StoreTable {
 
  private:
   std::map<std::string, std::string, std::less<>> values_;
+  std::size_t max_bytes_;
   std::size_t bytes_ = 0;
 };
 

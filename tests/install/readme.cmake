@@ -1,0 +1,12 @@
+# The page of README.md, as it stands there: builds, and gives the same numbers under DDP and FSDP.
+include("${HERE}/common.cmake")
+configure(readme "-DCMAKE_PREFIX_PATH=${PREFIX}" "-DREADME=${SOURCE}/README.md")
+build(readme)
+foreach(ranks IN ITEMS 1 2)
+  run(ddp ${bare} "${PREFIX}/bin/convoyrun" -n ${ranks} "${WORK}/readme/train")
+  run(fsdp ${bare} "${PREFIX}/bin/convoyrun" -n ${ranks} "${WORK}/readme/train" --fsdp)
+  expect("${ddp}" "step 20  loss [0-9.]+  norm [0-9.]+")
+  if(NOT ddp STREQUAL fsdp)
+    message(FATAL_ERROR "${ranks} ranks: DDP says\n${ddp}\nFSDP says\n${fsdp}")
+  endif()
+endforeach()

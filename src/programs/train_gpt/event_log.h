@@ -1,0 +1,27 @@
+// The --json file: whole lines, written by rank 0 as things happen.
+#pragma once
+
+#include "convoy/base/fd.h"
+#include "programs/train_gpt/json_line.h"
+
+#include <string>
+
+namespace convoy::train_gpt {
+
+/// Writes each event with one system call, so that a reader never sees half a line. An empty path
+/// makes a log that writes nothing.
+class EventLog {
+ public:
+  EventLog() = default;
+  /// Begins the file anew. Error: kInvalidArgument if it cannot be written.
+  explicit EventLog(const std::string& path);
+
+  /// Error: kSystem when the line cannot be written.
+  void write(const JsonLine& event);
+
+ private:
+  std::string path_;
+  Fd file_;
+};
+
+}  // namespace convoy::train_gpt

@@ -1,0 +1,48 @@
+// The program train_gpt.
+#include "convoy/base/env.h"
+#include "convoy/rendezvous/guarded_main.h"
+#include "convoy/rendezvous/job.h"
+#include "programs/train_gpt/events.h"
+#include "programs/train_gpt/train.h"
+
+#include <cstdio>
+
+#include <malloc.h>
+
+namespace convoy::train_gpt {
+namespace {
+
+/// Keeps freed blocks mapped: training frees and takes the same sizes again and again, and giving
+/// pages back to the system between steps costs a fault for each of them.
+void keep_freed_memory() {
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
+}
+
+int run(int argc, char** argv) {
+  keep_freed_memory();
+  const ParsedCommandLine command = parse_command_line(argc, argv);
+  if (command.text) {
+    if (read_environment().rank.value_or(0) == 0) std::fputs(command.text->c_str(), stdout);
+    return 0;
+  }
+  const auto allocations = profile::install_counting_allocator();
+  const Job job = Job::from_environment();
+  EventLog log(job.rank() == 0 ? command.options.json : "");
+  try {
+    train(job, command.options, *allocations, log);
+  } catch (const Error& error) {
+    const int blamed = error.rank() >= 0 ? error.rank() : job.rank();
+    log.write(error_event(blamed, to_string(error.kind()), error.what()));
+    throw;
+  } catch (const std::exception& error) {
+    log.write(error_event(job.rank(), "exception", error.what()));
+    throw;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace convoy::train_gpt
+
+int main(int argc, char** argv) { return convoy::guarded_main(argc, argv, convoy::train_gpt::run); }

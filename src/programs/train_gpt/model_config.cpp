@@ -1,0 +1,62 @@
+// The table of models.
+#include "programs/train_gpt/model_config.h"
+
+#include "convoy/base/check.h"
+#include "convoy/base/suggest.h"
+
+#include <array>
+
+namespace convoy::train_gpt {
+namespace {
+
+constexpr std::array<NamedModel, 4> kModels{{
+    {"tiny", {.layers = 4, .dim = 128, .heads = 4, .seq = 64, .vocab = 256}, 8, 3e-3},
+    {"small", {.layers = 6, .dim = 384, .heads = 6, .seq = 256, .vocab = 256}, 4, 1e-3},
+    {"base", {.layers = 8, .dim = 768, .heads = 12, .seq = 128, .vocab = 256}, 1, 6e-4},
+    {"gpt2-124m",
+     {.layers = 12, .dim = 768, .heads = 12, .seq = 1024, .vocab = 50304, .tie_embeddings = true},
+     1,
+     6e-4},
+}};
+
+void require_positive(std::int64_t value, std::string_view flag) {
+  CONVOY_REQUIRE(value >= 1, kInvalidArgument, flag, " must be at least 1, got ", value);
+}
+
+}  // namespace
+
+std::span<const NamedModel> named_models() { return kModels; }
+
+const NamedModel& named_model(std::string_view name) {
+  std::vector<std::string> names;
+  for (const NamedModel& model : kModels) {
+    if (model.name == name) return model;
+    names.emplace_back(model.name);
+  }
+  throw Error(ErrorKind::kInvalidArgument,
+              concat("there is no model '", name, "'", did_you_mean(name, names),
+                     " (tiny, small, base, gpt2-124m)"));
+}
+
+void check_model(const ModelConfig& config) {
+  require_positive(config.layers, "--layers");
+  require_positive(config.dim, "--dim");
+  require_positive(config.heads, "--heads");
+  require_positive(config.seq, "--seq");
+  CONVOY_REQUIRE(config.dim % config.heads == 0, kInvalidArgument, "--dim ", config.dim,
+                 " does not divide into ", config.heads, " heads (--heads)");
+  CONVOY_REQUIRE(config.vocab >= 256, kInvalidArgument, "--vocab ", config.vocab,
+                 " cannot hold the 256 byte values; it must be at least 256");
+}
+
+std::int64_t parameter_count(const ModelConfig& config) {
+  const std::int64_t dim = config.dim;
+  const std::int64_t norms = 2 * 2 * dim;
+  const std::int64_t attention = (3 * dim * dim + 3 * dim) + (dim * dim + dim);
+  const std::int64_t feed_forward = (4 * dim * dim + 4 * dim) + (4 * dim * dim + dim);
+  const std::int64_t head = config.tie_embeddings ? 0 : config.vocab * dim;
+  return config.vocab * dim + config.seq * dim +
+         config.layers * (norms + attention + feed_forward) + 2 * dim + head;
+}
+
+}  // namespace convoy::train_gpt

@@ -1,0 +1,70 @@
+// The three strategies over the library's wrappers.
+#include "programs/train_gpt/strategy.h"
+
+#include "convoy/base/check.h"
+#include "convoy/ddp/ddp.h"
+#include "convoy/optim/clip_grad_norm.h"
+
+namespace convoy::train_gpt {
+namespace {
+
+class Single final : public Strategy {
+ public:
+  explicit Single(GPT model) : model_(std::move(model)) {}
+
+  GPT& model() override { return model_; }
+  at::Tensor forward(const at::Tensor& tokens) override { return model_(tokens); }
+  std::shared_ptr<void> no_sync() override { return nullptr; }
+  double clip(double max_norm) override { return clip_grad_norm_(model_, max_norm); }
+  std::vector<ShardSpan> spans() override {
+    std::vector<ShardSpan> spans;
+    for (const auto& item : model_->named_parameters()) {
+      const at::Tensor& leaf = item.value();
+      spans.push_back({item.key(), leaf.sizes().vec(), 0, leaf.numel(), leaf, true});
+    }
+    return spans;
+  }
+  void for_each_full_parameter(const Visit& visit) override {
+    for (const auto& item : model_->named_parameters()) visit(item.key(), item.value().detach());
+  }
+
+ private:
+  GPT model_;
+};
+
+class Ddp final : public Strategy {
+ public:
+  Ddp(GPT model, CommunicatorPtr comm, const Options& options)
+      : ddp_(std::move(model), std::move(comm), {.bucket_cap_mb = options.bucket_mb}) {}
+
+  GPT& model() override { return ddp_.module(); }
+  at::Tensor forward(const at::Tensor& tokens) override { return ddp_(tokens); }
+  std::shared_ptr<void> no_sync() override { return std::make_shared<ddp::NoSync>(ddp_.no_sync()); }
+  double clip(double max_norm) override { return clip_grad_norm_(ddp_, max_norm); }
+  std::vector<ShardSpan> spans() override { return ddp_.shard_spans(); }
+  void for_each_full_parameter(const Visit& visit) override {
+    if (ddp_.communicator()->rank() != 0) return;
+    for (const auto& [name, tensor] : ddp_.replica().parameters()) visit(name, tensor.detach());
+  }
+
+ private:
+  DistributedDataParallel<GPT> ddp_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_strategy(StrategyKind kind, GPT model, CommunicatorPtr comm,
+                                        const Options& options) {
+  switch (kind) {
+    case StrategyKind::kSingle:
+      CONVOY_REQUIRE(comm->size() == 1, kInvalidArgument, "--strategy single is one process, but ",
+                     comm->size(), " ranks were started; use --strategy ddp or fsdp, or one rank");
+      return std::make_unique<Single>(std::move(model));
+    case StrategyKind::kDdp:
+      return std::make_unique<Ddp>(std::move(model), std::move(comm), options);
+    case StrategyKind::kFsdp: break;
+  }
+  CONVOY_CHECK(false, "strategy ", to_string(kind));
+}
+
+}  // namespace convoy::train_gpt

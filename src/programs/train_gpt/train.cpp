@@ -1,0 +1,216 @@
+// Puts the parts together.
+#include "programs/train_gpt/train.h"
+
+#include "convoy/base/check.h"
+#include "convoy/comm/factory.h"
+#include "convoy/data/prefetch.h"
+#include "convoy/optim/adamw.h"
+#include "convoy/optim/decay_groups.h"
+#include "convoy/optim/warmup_cosine.h"
+#include "convoy/profile/overlap.h"
+#include "programs/train_gpt/console.h"
+#include "programs/train_gpt/generate.h"
+#include "programs/train_gpt/totals.h"
+
+#include <torch/torch.h>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+namespace convoy::train_gpt {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// The text and how it is used. Found before the ranks meet, so that bad input costs no waiting.
+struct TrainingData {
+  TrainingData(const Options& options, int world)
+      : text(data::Text::open(options.data)),
+        split(text.size(), options.config.seq + 1, options.eval_windows),
+        order(split.train_bytes(), options.config.seq, options.seed),
+        windows(text, split, order),
+        batches(data::plan_batch(options.global_batch.value_or(options.micro_batch * world),
+                                 options.micro_batch, world)),
+        evaluation(data::plan_evaluation(split.validation_windows(), options.micro_batch, world)),
+        unigram_nats(windows.validation_unigram_nats()) {}
+  TrainingData(const TrainingData&) = delete;
+  TrainingData& operator=(const TrainingData&) = delete;
+
+  data::Text text;
+  data::TextSplit split;
+  data::WindowOrder order;
+  data::TokenWindows windows;
+  data::BatchPlan batches;
+  data::EvaluationPlan evaluation;
+  double unigram_nats;
+};
+
+optim::AdamW make_optimizer(Strategy& strategy, const Options& options) {
+  return optim::AdamW(optim::decay_groups(strategy.spans(), options.weight_decay),
+                      optim::AdamWOptions{.lr = options.lr, .betas = {0.9, 0.95}});
+}
+
+/// Ranks that see different text would train something that no one asked for.
+void compare_data(const data::Text& text, Communicator& comm) {
+  auto sizes = at::tensor({text.size(), -text.size()}, at::kLong);
+  comm.all_reduce(sizes, ReduceOp::kMax, {.tag = "data size"})->wait();
+  const auto most = sizes[0].item<std::int64_t>();
+  const auto least = -sizes[1].item<std::int64_t>();
+  CONVOY_REQUIRE(most == least, kMismatch, "the ranks see different data: --data has ", least,
+                 " bytes on one rank and ", most, " on another");
+}
+
+std::string hex(std::uint64_t value) {
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(value));
+  return text.data();
+}
+
+/// One run of one rank, as an object so that its phases can share what they need.
+class Run {
+ public:
+  Run(const Job& job, const Options& options, profile::AllocationCounter& allocations,
+      EventLog& log)
+      : options_(options),
+        kind_(options.strategy.value_or(job.world_size() == 1 ? StrategyKind::kSingle
+                                                              : StrategyKind::kDdp)),
+        log_(log),
+        data_(options, job.world_size()),
+        overlap_(std::make_shared<profile::OverlapMeter>()),
+        comm_(make_communicator(job, {.timeout = options.timeout, .trace = overlap_})),
+        strategy_(make_strategy(kind_, GPT(options.config, options.seed), comm_, options)),
+        optimizer_(make_optimizer(*strategy_, options)),
+        schedule_(optimizer_, {.warmup_steps = options.warmup_steps,
+                               .total_steps = options.steps,
+                               .min_lr = options.min_lr}),
+        stepper_(*strategy_, *comm_, optimizer_, allocations, data_.batches, options.clip),
+        console_(comm_->rank() == 0, options.steps) {}
+
+  void run() {
+    compare_data(data_.text, *comm_);
+    start();
+    data::Prefetcher<data::TokenBatch> loader(
+        [this](std::int64_t index) {
+          return data_.windows.train(data_.batches.first_window(index + 1, comm_->rank()),
+                                     data_.batches.rows_per_rank);
+        },
+        options_.steps);
+    for (std::int64_t step = 1; step <= options_.steps; ++step) {
+      train_step(step, loader);
+      if (options_.eval_every > 0 && step % options_.eval_every == 0 && step < options_.steps) {
+        validate(step);
+      }
+    }
+    end();
+  }
+
+ private:
+  bool speaks() const { return comm_->rank() == 0; }
+
+  void start() {
+    begin_ = Clock::now();
+    if (!speaks()) return;
+    const StartFacts facts{.strategy = kind_,
+                           .world = comm_->size(),
+                           .threads = at::get_num_threads(),
+                           .parameters = parameter_count(options_.config),
+                           .plan = data_.batches,
+                           .data_paths = options_.data,
+                           .data_bytes = data_.text.size(),
+                           .data_xxh3 = hex(data_.text.xxh3()),
+                           .validation_windows = data_.split.validation_windows(),
+                           .unigram_nats = data_.unigram_nats};
+    log_.write(start_event(facts, options_));
+    console_.start(facts, options_);
+  }
+
+  void train_step(std::int64_t step, data::Prefetcher<data::TokenBatch>& loader) {
+    const auto asked = Clock::now();
+    const data::TokenBatch batch = loader.next(Deadline::after(options_.timeout));
+    const double data_s = seconds_since(asked);
+    const double lr = schedule_.lr();
+    const StepResult result = stepper_.run(batch);
+    schedule_.step();
+    overlap_->end_step();
+    totals_.add(result);
+    auto loss = at::full({1}, result.loss, at::kDouble);
+    comm_->all_reduce(loss, ReduceOp::kAvg, {.tag = "loss"})->wait();
+    loss_ = static_cast<float>(loss.item<double>());
+    double comm_wait_s = 0;
+    for (const auto& [operation, stats] : result.comm) comm_wait_s += stats.wait_s;
+    const StepFacts facts{.step = step,
+                          .loss = loss_,
+                          .lr = lr,
+                          .grad_norm = result.grad_norm,
+                          .step_s = result.step_s,
+                          .optimizer_s = result.optimizer_s,
+                          .data_s = data_s,
+                          .comm_wait_s = comm_wait_s,
+                          .tokens = data_.batches.global_batch * options_.config.seq};
+    if (speaks()) log_.write(step_event(facts));
+    console_.step(facts);
+  }
+
+  Evaluation validate(std::int64_t step) {
+    const Evaluation evaluation = evaluate(*strategy_, *comm_, data_.windows, data_.evaluation);
+    if (speaks()) log_.write(eval_event(step, evaluation));
+    console_.evaluation(step, evaluation, data_.unigram_nats);
+    return evaluation;
+  }
+
+  void end() {
+    // Before what follows can raise the peak.
+    const auto memory = gather_memory(totals_.memory(*strategy_, optimizer_), *comm_);
+    const Evaluation evaluation = validate(options_.steps);
+    const std::string hash = parameters_xxh3(*strategy_);
+    const auto comm_means = mean_comm(totals_, *comm_);
+    if (options_.sample > 0) {
+      const auto text = generate(*strategy_, options_.prompt, options_.sample, options_.seed);
+      console_.sample(options_.prompt, text);
+    }
+    if (!speaks()) return;
+    log_.write(end_event({.step = options_.steps,
+                          .loss = loss_,
+                          .validation_loss = evaluation.loss,
+                          .params_xxh3 = hash,
+                          .comm = comm_means,
+                          .overlap_share = overlap_->share(),
+                          .memory = memory,
+                          .seconds = seconds_since(begin_)}));
+    console_.line(
+        concat("done in ", clock_text(seconds_since(begin_)), "; parameters xxh3 ", hash));
+  }
+
+  const Options& options_;
+  StrategyKind kind_;
+  EventLog& log_;
+  TrainingData data_;
+  std::shared_ptr<profile::OverlapMeter> overlap_;
+  CommunicatorPtr comm_;
+  std::unique_ptr<Strategy> strategy_;
+  optim::AdamW optimizer_;
+  WarmupCosine schedule_;
+  Stepper stepper_;
+  Console console_;
+  Totals totals_;
+  Clock::time_point begin_;
+  float loss_ = 0;
+};
+
+}  // namespace
+
+void train(const Job& job, const Options& options, profile::AllocationCounter& allocations,
+           EventLog& log) {
+  CONVOY_REQUIRE(options.strategy != StrategyKind::kSingle || job.world_size() == 1,
+                 kInvalidArgument, "--strategy single is one process, but ", job.world_size(),
+                 " ranks were started; use ddp or fsdp");
+  if (options.threads) at::set_num_threads(*options.threads);
+  Run(job, options, allocations, log).run();
+}
+
+}  // namespace convoy::train_gpt

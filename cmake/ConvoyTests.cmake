@@ -22,7 +22,7 @@ if(CONVOY_SANITIZE STREQUAL "address")
 elseif(CONVOY_SANITIZE STREQUAL "thread")
   set(CONVOY_TEST_TIMEOUT_FACTOR 6)
   set(CONVOY_TEST_ENVIRONMENT
-    "TSAN_OPTIONS=suppressions=${_convoy_suppressions}/tsan.txt:second_deadlock_stack=1:halt_on_error=1")
+    "TSAN_OPTIONS=halt_on_error=1:suppressions=${_convoy_suppressions}/tsan.txt")
 endif()
 
 function(convoy_add_test name)
@@ -48,14 +48,14 @@ function(convoy_add_test name)
   endif()
   add_dependencies(convoy_tests ${target})
   math(EXPR timeout "${arg_TIMEOUT} * ${CONVOY_TEST_TIMEOUT_FACTOR}")
-  convoy_discover_cases(${target} "${name}: " 
+  convoy_discover_cases(${target} "${name}: "
     LABELS "${arg_LABELS}" TIMEOUT ${timeout} PROCESSORS ${arg_PROCESSORS}
     ENVIRONMENT "${CONVOY_TEST_ENVIRONMENT}")
 endfunction()
 
-# Registers every case of a test binary with ctest, with these properties. The cases are listed after
-# each link. (Catch2's own catch_discover_tests takes no list as a property, cuts names at semicolons,
-# and an entry whose name Catch2 then does not find passes.)
+# Registers every case of a test binary with ctest, with these properties. The cases are listed
+# after each link. (Catch2's own catch_discover_tests takes no list as a property, cuts names at
+# semicolons, and an entry whose name Catch2 then does not find passes.)
 function(convoy_discover_cases target prefix)
   set(properties "")
   math(EXPR last "${ARGC} - 1")

@@ -1,5 +1,5 @@
-# Finds libtorch and makes the imported target Convoy::torch (the CPU libraries only). Also installed:
-# an installed Convoy finds libtorch by this same file.
+# Finds libtorch and makes the imported target Convoy::torch (the CPU libraries only). Also
+# installed: an installed Convoy finds libtorch by this same file.
 #
 # Torch's own config file wants CUDA at configure time when the libtorch at hand was built for it;
 # Convoy links libtorch_cpu and libc10 only, so it looks for the folder and makes its own target.

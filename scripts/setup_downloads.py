@@ -44,7 +44,7 @@ def sha256_of(path):
     return digest.hexdigest()
 
 
-# --- a folder and its stamp ------------------------------------------------------------------------
+# --- a folder and its stamp ----------------------------------------------------------------------
 
 
 def stamp_of(folder):
@@ -98,7 +98,7 @@ def remove_folder(folder):
             shutil.rmtree(grave)
 
 
-# --- downloads -------------------------------------------------------------------------------------
+# --- downloads -----------------------------------------------------------------------------------
 
 
 def find_pip():
@@ -195,7 +195,7 @@ def fetch_and_unpack(folder, pins, unpack):
         path.unlink()
 
 
-# --- the three things ------------------------------------------------------------------------------
+# --- the three things ----------------------------------------------------------------------------
 
 
 def given_libtorch():
@@ -262,8 +262,8 @@ def set_up_libtorch(check):
         fetch_and_unpack(folder, LIBTORCH, unpack_wheels)
     except SetupError as error:
         raise SetupError(
-            f"{error}\nsetup: without a network, set CONVOY_TORCH to a libtorch, or put these files "
-            f"into {DEPS / 'download'} and run again:\n"
+            f"{error}\nsetup: without a network, set CONVOY_TORCH to a libtorch, or put these "
+            f"files into {DEPS / 'download'} and run again:\n"
             + "\n".join(f"setup:   {pin.file}  SHA-256 {pin.sha256}" for pin in LIBTORCH))
     return True
 

@@ -1,73 +1,164 @@
 // The checked public operations over the virtual do_* of a backend.
 #include "convoy/comm/communicator.h"
 
+#include "comm/tensor_checks.h"
 #include "convoy/base/check.h"
 
+#include <ATen/ops/empty.h>
+
+#include <utility>
+
 namespace convoy {
+namespace {
 
-std::string_view to_string(ReduceOp op) noexcept {
-  switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kAvg: return "avg";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kMax: return "max";
-  }
-  return "unknown";
+// Offsets for require_no_overlap.
+constexpr std::int64_t kSamePlace = 0;
+constexpr std::int64_t kNowhere = -1;
+
+// The tensor a backend may write in place of `target`: itself, or a plain copy that goes back.
+at::Tensor writable_plain(const at::Tensor& target, std::vector<WriteBack>& write_backs) {
+  if (is_plain(target)) return target;
+  at::Tensor copy = to_plain(target);
+  write_backs.push_back({target, copy});
+  return copy;
 }
 
-std::string_view to_string(OpKind kind) noexcept {
-  switch (kind) {
-    case OpKind::kAllReduce: return "all_reduce";
-    case OpKind::kReduceScatter: return "reduce_scatter";
-    case OpKind::kAllGather: return "all_gather";
-    case OpKind::kBroadcast: return "broadcast";
-    case OpKind::kBarrier: return "barrier";
-    case OpKind::kAllocate: return "allocate";
-  }
-  return "unknown";
-}
+}  // namespace
 
 Communicator::Communicator(int rank, int size, CommunicatorOptions options)
     : rank_(rank), size_(size), options_(std::move(options)) {}
 
-#define CONVOY_CONTEXT(kind) \
-  const std::lock_guard lock(mutex_); \
-  OpContext context{OpKind::kind, ++sequence_, options.tag, Deadline::after(options.timeout.value_or(options_.timeout))}
+OpContext Communicator::next_context(OpKind kind, OpOptions options,
+                                     std::vector<WriteBack> write_backs) {
+  const auto deadline = Deadline::after(options.timeout.value_or(options_.timeout));
+  return OpContext{kind, ++sequence_, std::move(options.tag), deadline, std::move(write_backs)};
+}
 
 WorkPtr Communicator::all_reduce(at::Tensor tensor, ReduceOp op, OpOptions options) {
-  CONVOY_CONTEXT(kAllReduce);
-  return do_all_reduce(context, std::move(tensor), op);
+  const CallSite site{OpKind::kAllReduce, rank_, options.tag};
+  require_dense(site, tensor, "the tensor");
+  require_writable(site, tensor, "the tensor");
+  require_reducible(site, tensor.scalar_type(), op);
+  std::vector<WriteBack> write_backs;
+  auto plain = writable_plain(tensor, write_backs);
+  const std::lock_guard lock(mutex_);
+  return do_all_reduce(next_context(OpKind::kAllReduce, std::move(options), std::move(write_backs)),
+                       std::move(plain), op);
 }
-WorkPtr Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, OpOptions options) {
-  CONVOY_CONTEXT(kReduceScatter);
-  return do_reduce_scatter(context, std::move(output), std::move(input), op);
+
+WorkPtr Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op,
+                                     OpOptions options) {
+  const CallSite site{OpKind::kReduceScatter, rank_, options.tag};
+  require_dense(site, input, "the input");
+  require_dense(site, output, "the output");
+  require_writable(site, output, "the output");
+  require_same_dtype(site, output, input);
+  require_reducible(site, input.scalar_type(), op);
+  CONVOY_REQUIRE(input.numel() == output.numel() * size_, kInvalidArgument, describe(site),
+                 ": the input has ", input.numel(), " elements and the output ", output.numel(),
+                 "; with ", size_, " ranks the input must have ", size_, " times the output's");
+  require_no_overlap(site, output, input, rank_ * static_cast<std::int64_t>(output.nbytes()));
+  std::vector<WriteBack> write_backs;
+  auto plain = writable_plain(output, write_backs);
+  const std::lock_guard lock(mutex_);
+  return do_reduce_scatter(
+      next_context(OpKind::kReduceScatter, std::move(options), std::move(write_backs)),
+      std::move(plain), to_plain(input), op);
 }
+
 WorkPtr Communicator::all_gather(at::Tensor output, at::Tensor input, OpOptions options) {
-  CONVOY_CONTEXT(kAllGather);
-  std::vector<at::Tensor> outputs;
-  const auto n = input.numel();
-  for (int r = 0; r < size_; ++r) outputs.push_back(output.view({-1}).narrow(0, r * n, n));
-  return do_all_gather(context, std::move(outputs), std::move(input));
+  const CallSite site{OpKind::kAllGather, rank_, options.tag};
+  require_dense(site, input, "the input");
+  require_dense(site, output, "the output");
+  require_writable(site, output, "the output");
+  require_same_dtype(site, output, input);
+  CONVOY_REQUIRE(output.numel() == input.numel() * size_, kInvalidArgument, describe(site),
+                 ": the output has ", output.numel(), " elements and the input ", input.numel(),
+                 "; with ", size_, " ranks the output must have ", size_, " times the input's");
+  require_no_overlap(site, input, output, rank_ * static_cast<std::int64_t>(input.nbytes()));
+  std::vector<WriteBack> write_backs;
+  const auto flat = writable_plain(output, write_backs).detach().view({-1});
+  std::vector<at::Tensor> parts;
+  const auto numel = input.numel();
+  for (int r = 0; r < size_; ++r) parts.push_back(flat.narrow(0, r * numel, numel));
+  return gather_into(std::move(parts), std::move(input), std::move(options),
+                     std::move(write_backs));
 }
-WorkPtr Communicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input, OpOptions options) {
-  CONVOY_CONTEXT(kAllGather);
-  return do_all_gather(context, std::move(outputs), std::move(input));
+
+WorkPtr Communicator::all_gather(std::vector<at::Tensor> outputs, at::Tensor input,
+                                 OpOptions options) {
+  const CallSite site{OpKind::kAllGather, rank_, options.tag};
+  require_dense(site, input, "the input");
+  CONVOY_REQUIRE(std::cmp_equal(outputs.size(), size_), kInvalidArgument, describe(site), ": ",
+                 outputs.size(), " outputs for ", size_, " ranks");
+  std::vector<WriteBack> write_backs;
+  for (int r = 0; r < size_; ++r) {
+    auto& output = outputs[static_cast<std::size_t>(r)];
+    require_dense(site, output, "an output");
+    require_writable(site, output, "an output");
+    require_same_dtype(site, output, input);
+    CONVOY_REQUIRE(r != rank_ || output.numel() == input.numel(), kInvalidArgument, describe(site),
+                   ": the input has ", input.numel(), " elements and this rank's output ",
+                   output.numel());
+    require_no_overlap(site, input, output, r == rank_ ? kSamePlace : kNowhere);
+    output = writable_plain(output, write_backs);
+  }
+  return gather_into(std::move(outputs), std::move(input), std::move(options),
+                     std::move(write_backs));
 }
+
+WorkPtr Communicator::gather_into(std::vector<at::Tensor> outputs, at::Tensor input,
+                                  OpOptions options, std::vector<WriteBack> write_backs) {
+  const std::lock_guard lock(mutex_);
+  return do_all_gather(next_context(OpKind::kAllGather, std::move(options), std::move(write_backs)),
+                       std::move(outputs), to_plain(input));
+}
+
 WorkPtr Communicator::broadcast(at::Tensor tensor, int root, OpOptions options) {
-  CONVOY_CONTEXT(kBroadcast);
-  return do_broadcast(context, std::move(tensor), root);
+  const CallSite site{OpKind::kBroadcast, rank_, options.tag};
+  require_dense(site, tensor, "the tensor");
+  CONVOY_REQUIRE(root >= 0 && root < size_, kInvalidArgument, describe(site), ": root ", root,
+                 " is not a rank; there are ", size_);
+  std::vector<WriteBack> write_backs;
+  at::Tensor plain;
+  if (rank_ == root) {
+    plain = to_plain(tensor);
+  } else {
+    require_writable(site, tensor, "the tensor");
+    plain = writable_plain(tensor, write_backs);
+  }
+  const std::lock_guard lock(mutex_);
+  return do_broadcast(next_context(OpKind::kBroadcast, std::move(options), std::move(write_backs)),
+                      std::move(plain), root);
 }
+
 WorkPtr Communicator::barrier(OpOptions options) {
-  CONVOY_CONTEXT(kBarrier);
-  return do_barrier(context);
+  const std::lock_guard lock(mutex_);
+  return do_barrier(next_context(OpKind::kBarrier, std::move(options)));
 }
+
 at::Tensor Communicator::allocate(std::int64_t numel, at::ScalarType dtype, OpOptions options) {
-  CONVOY_CONTEXT(kAllocate);
-  return do_allocate(context, numel, dtype, false);
+  return allocate_checked(numel, dtype, std::move(options), false);
 }
-at::Tensor Communicator::allocate_shared(std::int64_t numel, at::ScalarType dtype, OpOptions options) {
-  CONVOY_CONTEXT(kAllocate);
-  return do_allocate(context, numel, dtype, true);
+
+at::Tensor Communicator::allocate_shared(std::int64_t numel, at::ScalarType dtype,
+                                         OpOptions options) {
+  const CallSite site{OpKind::kAllocate, rank_, options.tag};
+  CONVOY_REQUIRE(shares_memory(), kInvalidArgument, describe(site),
+                 ": the ranks of this group do not share memory");
+  return allocate_checked(numel, dtype, std::move(options), true);
+}
+
+at::Tensor Communicator::allocate_checked(std::int64_t numel, at::ScalarType dtype,
+                                          OpOptions options, bool shared) {
+  const CallSite site{OpKind::kAllocate, rank_, options.tag};
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 46;  // More than a machine has.
+  CONVOY_REQUIRE(numel >= 0 && numel <= kMostBytes / 16, kInvalidArgument, describe(site), ": ",
+                 numel, " elements");
+  CONVOY_REQUIRE(!c10::isQIntType(dtype) && dtype != at::ScalarType::Undefined, kInvalidArgument,
+                 describe(site), ": type ", c10::toString(dtype), " cannot be allocated");
+  const std::lock_guard lock(mutex_);
+  return do_allocate(next_context(OpKind::kAllocate, std::move(options)), numel, dtype, shared);
 }
 
 }  // namespace convoy

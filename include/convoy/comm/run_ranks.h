@@ -1,9 +1,9 @@
 // Runs the ranks of a job as threads of this process, through the same code as processes.
 #pragma once
 
-#include <functional>
-
 #include "convoy/comm/factory.h"
+
+#include <functional>
 
 namespace convoy {
 

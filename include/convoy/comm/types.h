@@ -1,6 +1,8 @@
 // Small value types of the communicator: reduce operations, options and counters.
 #pragma once
 
+#include "convoy/base/trace.h"
+
 #include <chrono>
 #include <cstdint>
 #include <map>
@@ -9,13 +11,11 @@
 #include <string>
 #include <string_view>
 
-#include "convoy/base/trace.h"
-
 namespace convoy {
 
-/// How values of the ranks are combined, always in rank order 0..N-1. Float16 and bfloat16 are summed
-/// in float32 and rounded once. kAvg divides the finished sum once by the group size (floating point
-/// types only).
+/// How values of the ranks are combined, always in rank order 0..N-1. Float16 and bfloat16 are
+/// summed in float32 and rounded once. kAvg divides the finished sum once by the group size
+/// (floating point types only).
 enum class ReduceOp { kSum, kAvg, kMin, kMax };
 
 enum class OpKind { kAllReduce, kReduceScatter, kAllGather, kBroadcast, kBarrier, kAllocate };
@@ -37,6 +37,9 @@ struct CommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);
   /// A warning names who is awaited after this long.
   std::chrono::nanoseconds warn_after = std::chrono::seconds(10);
+  /// Most bytes of shared memory that the ranks of the group may take together, for places that
+  /// count it against a container; without it, what the machine and its cgroups have is the limit.
+  std::optional<std::int64_t> shared_memory_limit = {};
   /// Part of store keys and messages. Two communicators of one job need different names.
   std::string name = "world";
   /// Spans of operations and waits go here; null records nothing. May differ between ranks.

@@ -1,9 +1,9 @@
 // An operation in flight.
 #pragma once
 
-#include <memory>
-
 #include "convoy/base/deadline.h"
+
+#include <memory>
 
 namespace convoy {
 

@@ -1,0 +1,28 @@
+// Moves the bytes of matched operations: directly between buffers in the arena, or over the stages.
+#pragma once
+
+#include "comm/host/arena.h"
+#include "comm/host/host_group.h"
+#include "comm/host/operation.h"
+
+namespace convoy {
+
+/// How the bytes of an operation travel, or kUnknown while that depends on peers that have not
+/// entered it. `is_matched`: all headers are there. The same answer on all ranks.
+OpRoute choose_route(const HostGroup& group, const Operation& op, bool is_matched);
+
+/// The cut of a staged operation.
+StagePlan plan_stage_of(const HostGroup& group, const Operation& op);
+
+/// Does this rank's part of a matched operation whose buffers lie in the arena.
+/// Note [Direct moves do not collide]: in all_reduce rank r reads slice r of every buffer and
+/// writes slice r of every buffer, and nobody else touches those; in the others each rank writes
+/// only its own outputs and reads only inputs.
+void move_direct(const HostGroup& group, const Arena& arena, Operation& op);
+
+/// Puts this rank's bytes of a chunk on its stage.
+void fill_stage(const HostGroup& group, Operation& op, std::int64_t chunk, StageRange range);
+/// Makes this rank's results of a chunk from all stages.
+void use_stage(const HostGroup& group, Operation& op, std::int64_t chunk, StageRange range);
+
+}  // namespace convoy

@@ -1,0 +1,126 @@
+// Shared memory without a name, over memfd.
+#include "comm/host/segment.h"
+
+#include "convoy/base/check.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace convoy {
+namespace {
+
+// Holds SIGXFSZ back in this thread while a file may hit RLIMIT_FSIZE: its default action would end
+// the process before it can see the error code. One that was pending before is left alone.
+class FileSizeSignalHeld {
+ public:
+  FileSizeSignalHeld() noexcept {
+    sigset_t pending;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    sigemptyset(&signal_);
+    sigaddset(&signal_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  }
+  ~FileSizeSignalHeld() {
+    const timespec no_wait{};
+    while (!was_pending_ && sigtimedwait(&signal_, nullptr, &no_wait) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
+  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
+
+ private:
+  bool was_pending_ = false;
+  sigset_t signal_{};
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Mapping::Mapping(int fd, std::uint64_t offset, std::size_t bytes) : bytes_(bytes) {
+  void* address =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+  CONVOY_REQUIRE(address != MAP_FAILED, kMemory, "cannot map ", bytes,
+                 " bytes of shared memory: ", std::generic_category().message(errno),
+                 "; look at the limit of address space (ulimit -v) and vm.max_map_count");
+  data_ = static_cast<std::byte*>(address);
+}
+
+Mapping::~Mapping() { ::munmap(data_, bytes_); }
+
+std::shared_ptr<Mapping> MappingCache::map(int fd, std::uint64_t offset, std::size_t bytes) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw_system_error("looking at shared memory", errno);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(mappings_, [](const auto& item) { return item.second.expired(); });
+  auto& slot = mappings_[Key{status.st_dev, status.st_ino, offset}];
+  auto mapping = slot.lock();
+  if (!mapping) {
+    mapping = std::make_shared<Mapping>(fd, offset, bytes);
+    slot = mapping;
+  }
+  CONVOY_CHECK(mapping->bytes() == bytes, "a range of shared memory mapped with two sizes");
+  return mapping;
+}
+
+Segment Segment::create() {
+  Fd fd(::memfd_create("convoy", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) {
+    const int error_number = errno;
+    throw Error(
+        ErrorKind::kSystem,
+        concat("cannot create shared memory (memfd_create: ",
+               std::generic_category().message(error_number),
+               "); allow it in the sandbox's system call filter, or raise the limit of open "
+               "files (ulimit -n)"));
+  }
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+    throw_system_error("sealing shared memory", errno);
+  }
+  return Segment(std::move(fd));
+}
+
+Segment Segment::adopt(Fd fd, std::uint64_t bytes) {
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  struct stat status {};
+  CONVOY_REQUIRE(seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(fd.get(), &status) == 0 &&
+                     std::cmp_greater_equal(status.st_size, bytes),
+                 kProtocol, "the descriptor from rank 0 is not a segment of ", bytes, " bytes");
+  return Segment(std::move(fd));
+}
+
+int Segment::reserve(std::uint64_t offset, std::uint64_t bytes) noexcept {
+  if (bytes == 0) return 0;
+  const FileSizeSignalHeld held;
+  while (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
+    if (errno != EINTR) return errno;
+  }
+  return 0;
+}
+
+void Segment::release(std::uint64_t offset, std::uint64_t bytes) noexcept {
+  if (bytes == 0) return;
+  static_cast<void>(::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                static_cast<off_t>(offset), static_cast<off_t>(bytes)));
+}
+
+std::int64_t file_size_limit() noexcept {
+  rlimit limit{};
+  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kMost;
+  return static_cast<std::int64_t>(std::min<rlim_t>(limit.rlim_cur, static_cast<rlim_t>(kMost)));
+}
+
+}  // namespace convoy

@@ -1,0 +1,125 @@
+// Memory that ranks share: its contents, lifetime and limits.
+#include "comm/values.h"
+#include "convoy/comm/run_ranks.h"
+#include "support/catch.h"
+#include "support/check.h"
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+#include <vector>
+
+using namespace convoy;
+using namespace convoy::test;
+
+TEST_CASE("allocated tensors are zero, apart, aligned and of the wanted type") {
+  const auto world = GENERATE(1, 2, 4);
+  run_ranks(world, [](Rank& r) {
+    std::vector<at::Tensor> tensors;
+    for (const std::int64_t numel : {1, 3, 1000, 100000, 7, 300000, 1}) {
+      for (const auto dtype : {at::kFloat, at::kBFloat16, at::kDouble, at::kByte}) {
+        tensors.push_back(r.comm().allocate(numel, dtype, {.tag = "buffer"}));
+        const auto& tensor = tensors.back();
+        check_equal(tensor.numel(), numel, "elements");
+        check(tensor.scalar_type() == dtype && tensor.is_contiguous(), "type or layout");
+        check(tensor.eq(0).all().item<bool>(), "not zero");
+        check_equal(reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr()) % 64, 0U,
+                    "alignment");
+        tensors.back().fill_(static_cast<int>(tensors.size()) % 100 + r.rank());
+      }
+    }
+    r.comm().barrier()->wait();
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      check(tensors[i].eq(static_cast<int>(i + 1) % 100 + r.rank()).all().item<bool>(),
+            concat("tensor ", i, " was written by somebody else"));
+    }
+  });
+}
+
+TEST_CASE("allocate_shared is one memory on all ranks") {
+  const auto world = GENERATE(1, 2, 5);
+  run_ranks(world, [](Rank& r) {
+    check(r.comm().shares_memory(), "no shared memory");
+    for (const std::int64_t numel : {5, 1000, 200003}) {
+      auto shared = r.comm().allocate_shared(numel, at::kFloat);
+      check(shared.eq(0).all().item<bool>(), "not zero");
+      r.comm().barrier()->wait();
+      const auto begin = numel * r.rank() / r.size();
+      const auto count = numel * (r.rank() + 1) / r.size() - begin;
+      shared.narrow(0, begin, count).copy_(values_of(0, numel, at::kFloat).narrow(0, begin, count));
+      r.comm().barrier()->wait();
+      check_same_bits(shared, values_of(0, numel, at::kFloat), "all parts");
+      r.comm().barrier()->wait();
+      // Collectives take it too.
+      r.comm().broadcast(shared, r.size() - 1)->wait();
+      check_same_bits(shared, values_of(0, numel, at::kFloat), "after a broadcast");
+    }
+  });
+}
+
+TEST_CASE("shared and own allocations take turns without touching") {
+  run_ranks(3, [](Rank& r) {
+    std::vector<at::Tensor> own;
+    std::vector<at::Tensor> shared;
+    for (int i = 0; i < 30; ++i) {
+      own.push_back(r.comm().allocate(1 + i * 977, at::kFloat));
+      shared.push_back(r.comm().allocate_shared(1 + i * 1009, at::kFloat));
+      own.back().fill_(i * 10 + r.rank());
+      if (r.rank() == i % 3) shared.back().fill_(i * 10 + 5);
+    }
+    r.comm().barrier()->wait();
+    for (int i = 0; i < 30; ++i) {
+      const auto index = static_cast<std::size_t>(i);
+      check(own[index].eq(i * 10 + r.rank()).all().item<bool>(), "own memory changed");
+      check(shared[index].eq(i * 10 + 5).all().item<bool>(), "shared memory changed");
+    }
+  });
+}
+
+TEST_CASE("tensors outlive their communicator") {
+  std::vector<at::Tensor> kept(2);
+  run_ranks(2, [&](Rank& r) {
+    const auto comm = make_communicator(r.job(), {.name = "short-lived"});
+    auto tensor = comm->allocate(100000, at::kFloat);
+    tensor.fill_(r.rank() + 1);
+    comm->barrier()->wait();
+    kept[static_cast<std::size_t>(r.rank())] = tensor;
+  });
+  CHECK(kept[0].eq(1).all().item<bool>());
+  CHECK(kept[1].eq(2).all().item<bool>());
+}
+
+TEST_CASE("a limit of shared memory is one error on all ranks, and the group lives on") {
+  run_ranks(
+      3,
+      [](Rank& r) {
+        const auto small = r.comm().allocate(1000, at::kFloat);
+        const auto error = check_throws(ErrorKind::kMemory, "cannot reserve", [&] {
+          r.comm().allocate(std::int64_t{8} << 20, at::kFloat, {.tag = "bucket 7"});
+        });
+        for (const auto* part : {"'bucket 7'", "100663296 bytes", "found", "shared_memory_limit"}) {
+          check(std::string(error.what()).find(part) != std::string::npos,
+                concat("'", part, "' is not in ", error.what()));
+        }
+        auto again = r.comm().allocate(100000, at::kFloat);
+        check(again.eq(0).all().item<bool>(), "not zero");
+        again.copy_(values_of(r.rank(), 100000, at::kFloat));
+        r.comm().all_reduce(again)->wait();
+        check_same_bits(again, reduced_values(3, 100000, at::kFloat, ReduceOp::kSum));
+        check(small.eq(0).all().item<bool>(), "earlier memory changed");
+      },
+      {.shared_memory_limit = std::int64_t{48} << 20});
+}
+
+TEST_CASE("a limit below the first segment is one error on all ranks") {
+  CHECK_THROWS_WITH(run_ranks(2, [](Rank&) {}, {.shared_memory_limit = 1 << 20}),
+                    Catch::Contains("cannot reserve") && Catch::Contains("found 1048576 bytes"));
+}
+
+TEST_CASE("more memory than the machine has is an error and not a kill") {
+  run_ranks(2, [](Rank& r) {
+    check_throws(ErrorKind::kMemory, "cannot reserve",
+                 [&] { r.comm().allocate(std::int64_t{1} << 38, at::kFloat); });
+    r.comm().barrier()->wait();
+  });
+}

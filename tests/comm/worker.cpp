@@ -1,0 +1,235 @@
+// One rank of the process tests: comm_worker SCENARIO [ARGS].
+#include "comm/random_sequence.h"
+#include "comm/values.h"
+#include "convoy/base/check.h"
+#include "convoy/comm/factory.h"
+#include "support/check.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+using namespace convoy;
+using namespace convoy::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Args = std::vector<std::string>;
+
+void say(const std::string& text) {
+  const auto line = text + "\n";
+  if (::write(1, line.data(), line.size()) < 0) std::abort();
+}
+
+int number(const Args& args, std::size_t index) { return std::stoi(args.at(index)); }
+
+CommunicatorPtr make(const Job& job, std::chrono::nanoseconds timeout = 30s,
+                     std::chrono::nanoseconds warn_after = 10s) {
+  return make_communicator(job, {.timeout = timeout, .warn_after = warn_after});
+}
+
+// random SEED COUNT: a checked random sequence.
+void random(const Job& job, const Args& args) {
+  const auto comm = make(job);
+  run_random_sequence(*comm, static_cast<unsigned>(number(args, 0)), number(args, 1));
+  say("done");
+}
+
+// loop MIB TIMEOUT_MS WARN_MS: all_reduces for ever.
+void loop(const Job& job, const Args& args) {
+  const auto comm = make(job, number(args, 1) * 1ms, number(args, 2) * 1ms);
+  const auto numel = std::int64_t{number(args, 0)} << 18;
+  auto tensor = comm->allocate(numel, at::kFloat, {.tag = "buffer"});
+  tensor.fill_(static_cast<float>(job.rank()));
+  for (int round = 0;; ++round) {
+    comm->all_reduce(tensor, ReduceOp::kAvg, {.tag = concat("round ", round)})->wait();
+    if (round == 3) say("looping");
+  }
+}
+
+// stuck RANK TIMEOUT_MS: RANK never enters the third operation.
+void stuck(const Job& job, const Args& args) {
+  const auto comm = make(job, number(args, 1) * 1ms, 1s);
+  auto tensor = at::ones({1000});
+  comm->all_reduce(tensor, ReduceOp::kSum, {.tag = "layer1"})->wait();
+  comm->all_reduce(tensor, ReduceOp::kSum, {.tag = "layer2"})->wait();
+  say("waiting");
+  if (job.rank() == number(args, 0)) {
+    std::this_thread::sleep_for(30s);
+    return;
+  }
+  comm->all_reduce(tensor, ReduceOp::kSum, {.tag = "layer3"})->wait();
+}
+
+// early RANK: RANK ends normally at once, the others enter a barrier.
+void early(const Job& job, const Args& args) {
+  const auto comm = make(job);
+  if (job.rank() == number(args, 0)) return;
+  comm->barrier({.tag = "end of epoch"})->wait();
+}
+
+// late RANK MS: a clean end, for which RANK needs longer; the others do not wait for it.
+void late(const Job& job, const Args& args) {
+  const auto comm = make(job);
+  auto ordinary = at::full({200000}, 1.0F);
+  auto arena = comm->allocate(200000, at::kFloat);
+  arena.fill_(2.0F);
+  const auto first = comm->all_reduce(ordinary);
+  const auto second = comm->all_reduce(arena);
+  if (job.rank() == number(args, 0)) std::this_thread::sleep_for(number(args, 1) * 1ms);
+  first->wait();
+  second->wait();
+  check(ordinary.eq(job.world_size()).all().item<bool>(), "wrong sum");
+  check(arena.eq(2 * job.world_size()).all().item<bool>(), "wrong sum in the arena");
+  if (job.rank() == number(args, 0)) std::this_thread::sleep_for(number(args, 1) * 1ms);
+  say("done");
+}
+
+// rounds COUNT: groups are made, used and ended, with some delay here and there.
+void rounds(const Job& job, const Args& args) {
+  for (int round = 0; round < number(args, 0); ++round) {
+    const auto comm = make(job);
+    auto tensor = values_of(job.rank(), 1003, at::kFloat, round);
+    comm->all_reduce(tensor)->wait();
+    check_same_bits(tensor,
+                    reduced_values(job.world_size(), 1003, at::kFloat, ReduceOp::kSum, round),
+                    concat("round ", round));
+    std::this_thread::sleep_for((job.rank() * 37 + round * 11) % 50 * 1ms);
+  }
+  say("done");
+}
+
+// recover: the first group fails in the middle of an operation; the next one works.
+void recover(const Job& job, const Args& /*args*/) {
+  auto comm = make(job);
+  auto tensor = comm->allocate(1 << 20, at::kFloat);
+  if (job.rank() == 1) comm->abort(Error(ErrorKind::kMisuse, "rank 1 had enough", 1));
+  check_throws(ErrorKind::kMisuse, "rank 1 had enough", [&] {
+    for (;;) comm->all_reduce(tensor)->wait();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  comm.reset();
+  check(std::chrono::steady_clock::now() - begin < 2s, "ending a failed group took long");
+  comm = make(job);
+  auto again = at::full({10}, static_cast<float>(job.rank()));
+  comm->all_reduce(again)->wait();
+  check(again.eq(job.world_size() * (job.world_size() - 1) / 2).all().item<bool>(), "wrong sum");
+  // The old tensor is still ours to use.
+  tensor.fill_(3.0F);
+  say("done");
+}
+
+// limit RANK BYTES MIB: RANK may only make files up to BYTES; then MIB are allocated.
+void limit(const Job& job, const Args& args) {
+  const auto comm = make(job);
+  if (job.rank() == number(args, 0)) {
+    const auto bytes = static_cast<rlim_t>(number(args, 1));
+    const rlimit most{bytes, bytes};
+    check(::setrlimit(RLIMIT_FSIZE, &most) == 0, "setrlimit");
+  }
+  const auto numel = std::int64_t{number(args, 2)} << 18;
+  check_throws(ErrorKind::kMemory, concat("rank ", number(args, 0)),
+               [&] { comm->allocate(numel, at::kFloat, {.tag = "too large"}); });
+  say("refused");
+  // The group lives on: ordinary tensors still work, and memory that is there.
+  auto tensor = at::full({100}, 1.0F);
+  comm->all_reduce(tensor)->wait();
+  check(tensor.eq(job.world_size()).all().item<bool>(), "wrong sum");
+  say("done");
+}
+
+// start_limit BYTES: rank 0 may not even make the first segment.
+void start_limit(const Job& job, const Args& args) {
+  if (job.rank() == 0) {
+    const auto bytes = static_cast<rlim_t>(number(args, 0));
+    const rlimit most{bytes, bytes};
+    check(::setrlimit(RLIMIT_FSIZE, &most) == 0, "setrlimit");
+  }
+  make(job);
+}
+
+// join TIMEOUT_MS: only makes the group.
+void join(const Job& job, const Args& args) {
+  make(job, number(args, 0) * 1ms);
+  say("done");
+}
+
+// raise RANK: RANK throws between two operations.
+void raise(const Job& job, const Args& args) {
+  const auto comm = make(job);
+  auto tensor = comm->allocate(1 << 20, at::kFloat);
+  for (int round = 0;; ++round) {
+    comm->all_reduce(tensor, ReduceOp::kSum, {.tag = concat("round ", round)})->wait();
+    if (job.rank() == number(args, 0) && round == 5) throw std::runtime_error("out of ideas");
+  }
+}
+
+// large: one tensor of more than 2^31 bytes, in the arena and out of it.
+void large(const Job& job, const Args& /*args*/) {
+  const auto comm = make(job, 300s);
+  const auto numel = (std::int64_t{1} << 31) + 8;
+  const auto test = [&](at::Tensor tensor) {
+    const auto edges = [&](int seed) {
+      return std::vector<std::pair<std::int64_t, at::Tensor>>{
+          {0, values_of(job.rank(), 16, at::kByte, seed)},
+          {numel / 2, values_of(job.rank(), 16, at::kByte, seed + 1)},
+          {numel - 16, values_of(job.rank(), 16, at::kByte, seed + 2)}};
+    };
+    for (const auto& [begin, values] : edges(5)) tensor.narrow(0, begin, 16).copy_(values);
+    comm->all_reduce(tensor)->wait();
+    int seed = 5;
+    for (const auto begin : {std::int64_t{0}, numel / 2, numel - 16}) {
+      check_same_bits(tensor.narrow(0, begin, 16),
+                      reduced_values(job.world_size(), 16, at::kByte, ReduceOp::kSum, seed++),
+                      concat("all_reduce at ", begin));
+    }
+    for (const auto& [begin, values] : edges(8)) tensor.narrow(0, begin, 16).copy_(values);
+    comm->broadcast(tensor, 1)->wait();
+    seed = 8;
+    for (const auto begin : {std::int64_t{0}, numel / 2, numel - 16}) {
+      check_same_bits(tensor.narrow(0, begin, 16), values_of(1, 16, at::kByte, seed++),
+                      concat("broadcast at ", begin));
+    }
+  };
+  test(comm->allocate(numel, at::kByte));
+  test(at::zeros({numel}, at::kByte));
+  say("done");
+}
+
+int run(const std::string& scenario, const Args& args) {
+  const std::map<std::string, std::function<void(const Job&, const Args&)>> scenarios{
+      {"random", random}, {"loop", loop},       {"stuck", stuck},
+      {"early", early},   {"late", late},       {"rounds", rounds},
+      {"limit", limit},   {"recover", recover}, {"start_limit", start_limit},
+      {"join", join},     {"raise", raise},     {"large", large}};
+  at::set_num_threads(1);
+  try {
+    scenarios.at(scenario)(Job::from_environment(), args);
+    return 0;
+  } catch (const Error& error) {
+    say(concat("error ", to_string(error.kind()), " rank ", error.rank(), ": ", error.what()));
+  } catch (const std::exception& error) {
+    say(concat("exception ", error.what()));
+  }
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  return run(argv[1], Args(argv + 2, argv + argc));
+}

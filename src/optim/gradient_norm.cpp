@@ -153,10 +153,12 @@ std::int64_t local_largest(const Share& share) {
 void combine(Communicator* comm, std::span<std::int64_t> words, ReduceOp op,
              const std::string& tag) {
   if (comm == nullptr || comm->size() == 1) return;
-  auto tensor = at::from_blob(words.data(), {static_cast<std::int64_t>(words.size())}, at::kLong);
-  OpOptions options;
-  options.tag = tag;
-  comm->all_reduce(tensor, op, std::move(options))->wait();
+  // A tensor that owns its memory: a failed operation may let go of it later than this function.
+  const auto count = static_cast<std::int64_t>(words.size());
+  const auto view = at::from_blob(words.data(), {count}, at::kLong);
+  const auto tensor = view.clone();
+  comm->all_reduce(tensor, op, {.tag = tag})->wait();
+  view.copy_(tensor);
 }
 
 void check_same_gradients(bool same) {

@@ -18,9 +18,9 @@ std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
 /// Calls body(0) .. body(count - 1), each once, on torch's threads.
 void run_on_threads(std::int64_t count, const std::function<void(std::int64_t)>& body) {
   // One byte a task: the position of the byte a thread is given is the task.
-  const auto tasks = at::empty({count}, at::kByte);
+  auto tasks = at::empty({count}, at::kByte);
   const auto* first = tasks.const_data_ptr<std::uint8_t>();
-  auto iterator = at::TensorIteratorConfig().add_owned_output(tasks).resize_outputs(false).build();
+  auto iterator = at::TensorIterator::nullary_op(tasks);
   iterator.for_each(
       [&](char** data, const std::int64_t* strides, std::int64_t columns, std::int64_t rows) {
         for (std::int64_t row = 0; row < rows; ++row) {

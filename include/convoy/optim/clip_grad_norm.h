@@ -3,6 +3,7 @@
 
 #include "convoy/comm/communicator.h"
 #include "convoy/flat/shard_span.h"
+#include "convoy/optim/model_concepts.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -10,25 +11,6 @@
 #include <vector>
 
 namespace convoy::optim {
-
-namespace detail {
-inline Communicator* address(Communicator& comm) { return &comm; }
-inline Communicator* address(const CommunicatorPtr& comm) { return comm.get(); }
-
-template <class T>
-concept Wrapped = requires(T& model) {
-  model.shard_spans();
-  model.communicator();
-};
-template <class T>
-concept PlainModule = requires(T& model) {
-  model.parameters();
-};
-template <class T>
-concept PlainHolder = requires(T& model) {
-  model->parameters();
-};
-}  // namespace detail
 
 /// Scales the gradients of all parameters by max_norm / (norm + 1e-6) if that is below 1, where
 /// norm is the p-norm over every element of every gradient, and returns the norm before scaling.
@@ -57,15 +39,15 @@ double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_nor
 
 /// A DistributedDataParallel or FullyShardedDataParallel model, or a module or module holder that
 /// is not wrapped.
-template <class Model>
-requires detail::Wrapped<Model> || detail::PlainModule<Model> || detail::PlainHolder<Model>
-double clip_grad_norm_(Model&& model, double max_norm, double p = 2.0,
+template <detail::AnyModel Model>
+double clip_grad_norm_(const Model& model, double max_norm, double p = 2.0,
                        bool error_if_nonfinite = false) {
-  if constexpr (detail::Wrapped<Model>) {
+  if constexpr (detail::WrappedModel<Model>) {
     const auto& spans = model.shard_spans();
-    return clip_grad_norm_(std::span<const ShardSpan>(spans), detail::address(model.communicator()),
-                           max_norm, p, error_if_nonfinite);
-  } else if constexpr (detail::PlainModule<Model>) {
+    return clip_grad_norm_(std::span<const ShardSpan>(spans),
+                           detail::address_of(model.communicator()), max_norm, p,
+                           error_if_nonfinite);
+  } else if constexpr (detail::PlainModel<Model>) {
     return clip_grad_norm_(model.parameters(), max_norm, p, error_if_nonfinite);
   } else {
     return clip_grad_norm_(model->parameters(), max_norm, p, error_if_nonfinite);

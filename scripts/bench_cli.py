@@ -101,7 +101,7 @@ def check_training_flags(flags):
 
 
 def value_of(flags, name):
-    """The whole number that the last `--name N` or `--name=N` of train_gpt's flags gives, or None."""
+    """The whole number of the last `--name N` or `--name=N` among train_gpt's flags, or None."""
     value = None
     for at, text in enumerate(flags):
         if text == name and at + 1 < len(flags):

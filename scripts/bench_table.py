@@ -1,0 +1,165 @@
+"""The summary as a table for a terminal of 100 columns."""
+import textwrap
+
+WIDTH = 100
+MIB = 1 << 20
+BUSY = 0.75  # Of the cores: above this load, other work disturbed the times.
+
+
+def number(value, digits=3, sign=False):
+    if value is None:
+        return "-"
+    return f"{value:{'+' if sign else ''}.{digits}f}"
+
+
+def share(value):
+    return "-" if value is None else f"{100 * value:.0f} %"
+
+
+def times(value):
+    return "-" if value is None else f"{value:.2f}x"
+
+
+def grouped(value):
+    return "-" if value is None else f"{value:,.0f}"
+
+
+def mib(value):
+    return "-" if value is None else f"{value / MIB:,.0f}"
+
+
+def grid(rows):
+    """Lines of a table: the first column to the left, the others to the right, a rule below the
+    head."""
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    lines = []
+    for row in rows:
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        lines.append("  ".join(cells).rstrip())
+    lines.insert(1, "  ".join("-" * width for width in widths))
+    return lines
+
+
+def wrapped(text):
+    return textwrap.wrap(text, WIDTH)
+
+
+def heading(summary):
+    config, machine, convoy = summary["config"], summary["machine"], summary["convoy"]
+    ranks = config["ranks"]
+    what = (f"GPT {config['model']}, {grouped(summary['parameters'])} parameters, "
+            f"{config['steps']} steps of {config.get('global-batch', '-')} x "
+            f"{config.get('seq', '-')} bytes; {ranks} rank{'s' if ranks != 1 else ''} of 1 thread")
+    memory = machine["memory_bytes"]
+    where = (f"{machine['cpu'] or 'unknown processor'}, {machine['cores']} cores, "
+             f"{memory / (1 << 30):.0f} GiB, Linux {machine['kernel']}, load "
+             f"{machine['load_1m']:.2f} before the first run" if memory else "unknown machine")
+    built = (f"Convoy {convoy['version']} ({convoy['commit']}, {convoy['build_type']}), libtorch "
+             f"{summary['libtorch']}")
+    lines = [*wrapped(what), *wrapped(where), *wrapped(built)]
+    if machine["load_1m"] > BUSY * machine["cores"]:
+        lines += wrapped("The machine was busy: do not trust the times; run again when it is "
+                         "quiet.")
+    return lines
+
+
+def text_lines(summary, note):
+    data = summary["data"]
+    if data["bytes"] is None:
+        return []
+    lines = wrapped(f"Text: {', '.join(data['paths'])}, {grouped(data['bytes'])} bytes, "
+                    f"{data['validation_windows']} windows held out for validation")
+    return lines + (wrapped(note) if note else [])
+
+
+def speed(runs):
+    rows = [["", "step s", "fastest", "slowest", "tokens/s", "vs single", "vs alone", "exposed s",
+             "optimizer", "data", "overlap"]]
+    for run in runs:
+        step, name = run["step_s"], run["strategy"]
+        talks = name not in ("single", "alone")
+        rows.append([
+            name, number(step["median"]), number(step["min"]), number(step["max"]),
+            grouped(run["tokens_per_s"]), times(run["speedup"]),
+            times(run["efficiency"]) if talks else "-",
+            number(run["exposed_s"], 3, sign=True) if talks else "-",
+            number(run["optimizer_s"], 4), number(run["data_s"], 4), share(run["overlap_share"])])
+    legend = ("step s: median of the timed steps, from batch in hand to gradients cleared. "
+              "vs alone: alone's step by this one, 1.00x costs nothing for communication; "
+              "exposed: the seconds more. overlap: bytes whose reduction began before backward "
+              "had ended.")
+    return ["Speed", *grid(rows), *wrapped(legend)]
+
+
+def memory(runs):
+    names = [("rss_peak", "rss peak"), ("pss", "pss"), ("parameters", "params"),
+             ("gradients", "grads"), ("optimizer", "optimizer"), ("buffers", "buffers"),
+             ("activations_peak", "activations"), ("mapped_files", "files"), ("other", "rest")]
+    rows = [["", *(title for _, title in names)]]
+    for run in runs:
+        cells = []
+        for field, _ in names:
+            values = [part.get(field) for part in run["memory"]]
+            known = values and all(value is not None for value in values)
+            cells.append(mib(max(values)) if known else "-")
+        rows.append([run["strategy"], *cells])
+    legend = ("The highest rank in each column. Shared memory: rss counts what a rank has "
+              "touched, its peers' part too; pss shares it out; the parts count what the rank owns. "
+              "rest: rss peak less all parts, unexplained (heap, peers' shared pages, backward's "
+              "temporaries).")
+    return ["Memory of a rank, MiB", *grid(rows), *wrapped(legend)]
+
+
+def communication(runs):
+    rows = [["", "operation", "calls", "payload MiB", "copied MiB", "wire MiB", "wait s"]]
+    for run in runs:
+        for operation, stats in (run["comm"] or {}).items():
+            rows.append([run["strategy"], operation, f"{stats['calls']:.1f}",
+                         *(f"{stats[f'{kind}_bytes'] / MIB:,.2f}"
+                           for kind in ("payload", "copied", "wire")), number(stats["wait_s"], 4)])
+    if len(rows) == 1:
+        return []
+    return ["", "Communication of a rank in a step", *grid(rows)]
+
+
+def loss(summary):
+    rows = [["", "first loss", "last loss", "validation", "parameters (xxh3)"]]
+    for run in summary["runs"]:
+        values = run["loss"]
+        rows.append([run["strategy"], number(values["first"], 4), number(values["last"], 4),
+                     number(values["validation"], 4), run["params_xxh3"] or "-"])
+    nats = summary["data"]["unigram_nats"]
+    lines = ["Loss, nats a byte", *grid(rows)]
+    if nats is not None:
+        lines += wrapped(f"The held-out bytes taken one by one have an entropy of {nats:.4f} nats: "
+                         "below that, the model has learned more than how often each byte comes. "
+                         "alone trains one rank's share only.")
+    return lines
+
+
+def agreement(summary):
+    found = summary["agreement"]
+    lines = []
+    if found["ddp_fsdp_bitwise"] is not None:
+        lines.append("ddp and fsdp: the same bits in every loss and in the final parameters"
+                     if found["ddp_fsdp_bitwise"] else
+                     "DDP AND FSDP DISAGREE: their losses or final parameters differ")
+    difference = found["single_max_rel_loss_diff"]
+    if difference is not None:
+        lines.append(f"single: its losses differ by at most {difference:.1e} of their value "
+                     f"({'within' if difference <= 1e-3 else 'ABOVE'} the limit of 1e-03)")
+    return lines
+
+
+def failures(runs):
+    return [line for run in runs if run["exit_code"] != 0
+            for line in wrapped(f"{run['strategy']} FAILED with exit code {run['exit_code']}: "
+                                f"{run['reason']}")]
+
+
+def render(summary, note):
+    runs = summary["runs"]
+    blocks = [heading(summary) + text_lines(summary, note), speed(runs), memory(runs),
+              communication(runs)[1:], loss(summary), agreement(summary), failures(runs)]
+    return "".join("\n".join(block) + "\n\n" for block in blocks if block)

@@ -44,7 +44,8 @@ std::vector<std::string> files_below(const std::string& folder) {
 std::vector<std::string> files_at(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) fail(path, error ? error.message() : "no such file or folder");
+  if (status.type() == fs::file_type::not_found) fail(path, "no such file or folder");
+  if (!fs::exists(status)) fail(path, error.message());
   if (fs::is_directory(status)) return files_below(path);
   if (!fs::is_regular_file(status)) fail(path, "it is neither a file nor a folder");
   return {path};

@@ -7,12 +7,18 @@ namespace convoy::profile {
 
 void OverlapMeter::record(trace::Event event) {
   const std::lock_guard lock(mutex_);
+  if (!is_listening_) return;
   if (event.name == "backward") {
     passes_.push_back({event.begin_ns, event.end_ns});
   } else if (event.category == "comm" &&
              (event.name == "all_reduce" || event.name == "reduce_scatter")) {
     reductions_.push_back({event.begin_ns, event.bytes});
   }
+}
+
+void OverlapMeter::listen(bool on) {
+  const std::lock_guard lock(mutex_);
+  is_listening_ = on;
 }
 
 void OverlapMeter::end_step() {

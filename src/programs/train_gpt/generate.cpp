@@ -44,7 +44,9 @@ std::string generate(Strategy& strategy, std::string_view prompt, std::int64_t c
   std::string text;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t context = std::min(tokens.size(), seq);
-    const auto input = at::tensor(at::ArrayRef<std::int64_t>(tokens).slice(tokens.size() - context), at::kLong).unsqueeze(0);
+    const auto input =
+        at::tensor(at::ArrayRef<std::int64_t>(tokens).slice(tokens.size() - context), at::kLong)
+            .unsqueeze(0);
     const auto logits = strategy.forward(input)[0][-1].narrow(0, 0, 256) / kTemperature;
     const auto drawn = at::multinomial(at::softmax(logits, 0), 1, false, generator);
     tokens.push_back(drawn.item<std::int64_t>());

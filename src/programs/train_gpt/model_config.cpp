@@ -10,7 +10,7 @@ namespace convoy::train_gpt {
 namespace {
 
 constexpr std::array<NamedModel, 4> kModels{{
-    {"tiny", {.layers = 4, .dim = 128, .heads = 4, .seq = 64, .vocab = 256}, 8, 3e-3},
+    {"tiny", {.layers = 4, .dim = 128, .heads = 4, .seq = 64, .vocab = 256}, 8, 1e-3},
     {"small", {.layers = 6, .dim = 384, .heads = 6, .seq = 256, .vocab = 256}, 4, 1e-3},
     {"base", {.layers = 8, .dim = 768, .heads = 12, .seq = 128, .vocab = 256}, 1, 6e-4},
     {"gpt2-124m",

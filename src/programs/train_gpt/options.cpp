@@ -208,7 +208,8 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   try {
     const cxxopts::ParseResult result = parser.parse(argc, argv);
     refuse_unknown(parser, result.unmatched());
-    if (result.count("help") > 0) return {parser.help(), {}};
+    if (result.count("help") > 0)
+      return {parser.help({"Data", "Model", "Training", "Strategy", "Output"}), {}};
     if (result.count("version") > 0) {
       const BuildInfo build = build_info();
       return {

@@ -14,12 +14,13 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 }  // namespace
 
 Stepper::Stepper(Strategy& strategy, Communicator& comm, torch::optim::Optimizer& optimizer,
-                 profile::AllocationCounter& allocations, const data::BatchPlan& plan,
-                 double max_norm)
+                 profile::AllocationCounter& allocations, profile::OverlapMeter& overlap,
+                 const data::BatchPlan& plan, double max_norm)
     : strategy_(strategy),
       comm_(comm),
       optimizer_(optimizer),
       allocations_(allocations),
+      overlap_(overlap),
       plan_(plan),
       max_norm_(max_norm) {}
 
@@ -35,7 +36,9 @@ float Stepper::train_micro_batch(const data::TokenBatch& batch, std::int64_t mic
   result.activation_bytes = std::max(result.activation_bytes, allocations_.peak() - before_forward);
   const auto value = loss.item<float>();
   if (plan_.micro_steps > 1) loss = loss / static_cast<double>(plan_.micro_steps);
+  overlap_.listen(true);
   loss.backward();
+  overlap_.listen(false);
   return value;
 }
 
@@ -62,6 +65,7 @@ StepResult Stepper::run(const data::TokenBatch& batch) {
   result.step_s = seconds(end - begin);
   result.optimizer_s = seconds(end - backward_end);
   result.comm = comm_.stats();
+  overlap_.end_step();
   return result;
 }
 

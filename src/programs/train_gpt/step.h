@@ -4,6 +4,7 @@
 #include "convoy/data/batch_plan.h"
 #include "convoy/data/token_windows.h"
 #include "convoy/profile/counting_allocator.h"
+#include "convoy/profile/overlap.h"
 #include "programs/train_gpt/strategy.h"
 
 #include <torch/optim/optimizer.h>
@@ -28,7 +29,8 @@ struct StepResult {
 class Stepper {
  public:
   Stepper(Strategy& strategy, Communicator& comm, torch::optim::Optimizer& optimizer,
-          profile::AllocationCounter& allocations, const data::BatchPlan& plan, double max_norm);
+          profile::AllocationCounter& allocations, profile::OverlapMeter& overlap,
+          const data::BatchPlan& plan, double max_norm);
 
   /// Trains on this rank's part of one global batch. Collective.
   StepResult run(const data::TokenBatch& batch);
@@ -42,6 +44,7 @@ class Stepper {
   Communicator& comm_;
   torch::optim::Optimizer& optimizer_;
   profile::AllocationCounter& allocations_;
+  profile::OverlapMeter& overlap_;
   data::BatchPlan plan_;
   double max_norm_;
 };

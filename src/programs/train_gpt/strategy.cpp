@@ -3,6 +3,8 @@
 
 #include "convoy/base/check.h"
 #include "convoy/ddp/ddp.h"
+#include "convoy/fsdp/fsdp.h"
+#include "convoy/fsdp/state_dict.h"
 #include "convoy/optim/clip_grad_norm.h"
 
 namespace convoy::train_gpt {
@@ -51,6 +53,29 @@ class Ddp final : public Strategy {
   DistributedDataParallel<GPT> ddp_;
 };
 
+class Fsdp final : public Strategy {
+ public:
+  Fsdp(GPT model, CommunicatorPtr comm, const Options& options)
+      : fsdp_(std::move(model), std::move(comm),
+              {.wrap = wrap_units_of<Block>(),
+               .reshard_after_forward = options.reshard_after_forward,
+               .shared_gather = options.shared_gather}) {}
+
+  GPT& model() override { return fsdp_.module(); }
+  at::Tensor forward(const at::Tensor& tokens) override { return fsdp_(tokens); }
+  std::shared_ptr<void> no_sync() override {
+    return std::make_shared<fsdp::NoSync>(fsdp_.no_sync());
+  }
+  double clip(double max_norm) override { return clip_grad_norm_(fsdp_, max_norm); }
+  std::vector<ShardSpan> spans() override { return fsdp_.shard_spans(); }
+  void for_each_full_parameter(const Visit& visit) override {
+    fsdp::for_each_full_parameter(fsdp_, visit);
+  }
+
+ private:
+  FullyShardedDataParallel<GPT> fsdp_;
+};
+
 }  // namespace
 
 std::unique_ptr<Strategy> make_strategy(StrategyKind kind, GPT model, CommunicatorPtr comm,
@@ -62,9 +87,10 @@ std::unique_ptr<Strategy> make_strategy(StrategyKind kind, GPT model, Communicat
       return std::make_unique<Single>(std::move(model));
     case StrategyKind::kDdp:
       return std::make_unique<Ddp>(std::move(model), std::move(comm), options);
-    case StrategyKind::kFsdp: break;
+    case StrategyKind::kFsdp:
+      return std::make_unique<Fsdp>(std::move(model), std::move(comm), options);
   }
-  CONVOY_CHECK(false, "strategy ", to_string(kind));
+  throw Error(ErrorKind::kInternal, "a strategy without a name");
 }
 
 }  // namespace convoy::train_gpt

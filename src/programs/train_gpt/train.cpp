@@ -88,7 +88,8 @@ class Run {
         schedule_(optimizer_, {.warmup_steps = options.warmup_steps,
                                .total_steps = options.steps,
                                .min_lr = options.min_lr}),
-        stepper_(*strategy_, *comm_, optimizer_, allocations, data_.batches, options.clip),
+        stepper_(*strategy_, *comm_, optimizer_, allocations, *overlap_, data_.batches,
+                 options.clip),
         console_(comm_->rank() == 0, options.steps) {}
 
   void run() {
@@ -136,7 +137,6 @@ class Run {
     const double lr = schedule_.lr();
     const StepResult result = stepper_.run(batch);
     schedule_.step();
-    overlap_->end_step();
     totals_.add(result);
     auto loss = at::full({1}, result.loss, at::kDouble);
     comm_->all_reduce(loss, ReduceOp::kAvg, {.tag = "loss"})->wait();

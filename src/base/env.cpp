@@ -21,8 +21,9 @@ constexpr std::array kVariables{
     EnvVariable{"CONVOY_LOG", kUser, "warn",
                 "How much is logged to stderr: `error`, `warn`, `info` or `debug`."},
     EnvVariable{"CONVOY_TIMEOUT", kUser, "600s",
-                "Time limit of collectives and of rendezvous where the program gives none: `30`, "
-                "`30s`, `500ms`, `10m`. Dead and stopped ranks are found much earlier without it."},
+                "Time limit of collectives and of rendezvous where the program leaves it at its "
+                "default: `30`, `30s`, `500ms`, `10m`. Dead and stopped ranks are found much "
+                "earlier without it."},
 
     EnvVariable{"RANK", kLaunch, "a job of one rank", "Number of this rank in the job, from 0."},
     EnvVariable{"WORLD_SIZE", kLaunch, "1", "Ranks of the job."},

@@ -7,6 +7,7 @@
 #include "convoy/base/check.h"
 #include "convoy/base/parse.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -14,8 +15,9 @@ namespace convoy {
 namespace {
 
 std::vector<int> narrow(const std::vector<std::int64_t>& ranks) {
-  std::vector<int> narrowed;
-  for (const auto rank : ranks) narrowed.push_back(static_cast<int>(rank));
+  std::vector<int> narrowed(ranks.size());
+  std::transform(ranks.begin(), ranks.end(), narrowed.begin(),
+                 [](std::int64_t rank) { return static_cast<int>(rank); });
   return narrowed;
 }
 
@@ -87,7 +89,7 @@ class ClientStore final : public Store {
   }
 
   Reply wait_for(FrameType type, const std::string& payload, Deadline deadline) {
-    const auto began = Deadline::Clock::now();
+    const auto limit = deadline.remaining();
     auto reply = link_->call_waiting(type, payload, deadline);
     if (reply.status != ReplyStatus::kUnfulfilled) return reply;
     auto& facts = reply.unfulfilled;
@@ -97,8 +99,7 @@ class ClientStore final : public Store {
     if (const auto failure = link_->failure().get(); failure && !deadline.expired()) {
       throw wait_failed(*failure, name_keys(facts.keys, facts.key_count));
     }
-    const auto error = keys_missing(facts.keys, facts.key_count, Deadline::Clock::now() - began,
-                                    describe_membership(facts));
+    const auto error = keys_missing(facts.keys, facts.key_count, limit, describe_membership(facts));
     const int to_blame = facts.not_joined.size() == 1 ? narrow(facts.not_joined).front() : -1;
     throw Error(error.kind(), error.what(), to_blame);
   }

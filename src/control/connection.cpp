@@ -19,7 +19,8 @@ bool allowed(ConnectionState from, ConnectionState to) {
     case ConnectionState::kGreeting: return false;
     case ConnectionState::kRank:
     case ConnectionState::kReporter: return from == ConnectionState::kGreeting;
-    case ConnectionState::kLeaving: return from == ConnectionState::kRank;
+    case ConnectionState::kLeaving:
+      return from == ConnectionState::kRank || from == ConnectionState::kReporter;
   }
   return false;
 }

@@ -17,8 +17,8 @@ namespace convoy {
 enum class ConnectionState {
   kGreeting,  ///< Has not said a whole hello.
   kRank,      ///< Carries a rank's session.
-  kReporter,  ///< Carries one failure report.
-  kLeaving,   ///< Has said goodbye; nothing but the end of the stream may follow.
+  kReporter,  ///< Will carry one failure report.
+  kLeaving,   ///< Has said all it had to say; nothing but the end of the stream may follow.
 };
 
 /// Not thread-safe.
@@ -32,7 +32,7 @@ class Connection {
   int rank() const noexcept { return rank_; }
   Deadline hello_deadline() const noexcept { return hello_deadline_; }
 
-  /// The checked changes of state: greeting -> rank or reporter, rank -> leaving.
+  /// The checked changes of state: greeting -> rank or reporter -> leaving.
   void become_rank(int rank);
   void become_reporter(int rank);
   void become_leaving();

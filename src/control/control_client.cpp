@@ -55,7 +55,7 @@ class ControlSession final : public Session {
   std::vector<int> left_ranks() const override { return link_->left_ranks(); }
 
   void finish(Deadline deadline) override {
-    const auto began = Deadline::Clock::now();
+    const auto limit = deadline.remaining();
     const auto reply = link_->call_waiting(FrameType::kFinish, {}, deadline);
     if (reply.status != ReplyStatus::kUnfulfilled) return;
     const auto& ranks = reply.unfulfilled.not_finished;
@@ -65,7 +65,7 @@ class ControlSession final : public Session {
     }
     throw Error(ErrorKind::kTimeout,
                 concat("shutdown: ", late, ranks.size() == 1 ? " is" : " are", " not done after ",
-                       name_wait(Deadline::Clock::now() - began)),
+                       name_wait(limit)),
                 ranks.size() == 1 ? static_cast<int>(ranks.front()) : -1);
   }
 

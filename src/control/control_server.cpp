@@ -48,17 +48,19 @@ std::string misfit(const Hello& hello, const ControlServerOptions& options) {
 
 ControlServerOptions::ControlServerOptions() : user(::geteuid()) {}
 
-void ControlServer::Impl::dispatch(ClientId id, Client& client, Frame frame) {
+void ControlServer::Impl::dispatch(ClientId id, Client& client, const Frame& frame) {
   switch (client.connection.state()) {
     case ConnectionState::kGreeting: greet(id, client, frame); return;
     case ConnectionState::kRank: dispatch_rank(id, client, frame); return;
     case ConnectionState::kReporter:
       CONVOY_REQUIRE(frame.type == FrameType::kReport, kProtocol, "an unexpected message of type ",
                      static_cast<int>(frame.type), " from a reporter");
+      client.connection.become_leaving();
+      greeting_.erase(id);
       take_report(id, client.connection.rank(), frame);
       return;
     case ConnectionState::kLeaving:
-      throw Error(ErrorKind::kProtocol, "a message after the goodbye");
+      throw Error(ErrorKind::kProtocol, "a message after the last one");
   }
 }
 
@@ -73,8 +75,7 @@ void ControlServer::Impl::greet(ClientId id, Client& client, const Frame& frame)
   }
   const auto rank = static_cast<int>(hello.rank);
   if (hello.role == ClientRole::kReporter) {
-    client.connection.become_reporter(rank);
-    greeting_.erase(id);
+    client.connection.become_reporter(rank);  // It counts as half-open until its report is here.
     send(id, FrameType::kWelcome, 0, {});
     return;
   }
@@ -109,7 +110,10 @@ void ControlServer::Impl::dispatch_rank(ClientId id, Client& client, const Frame
   const int rank = client.connection.rank();
   switch (frame.type) {
     case FrameType::kCancel: cancel(request); return;
-    case FrameType::kReport: take_report(id, rank, frame); return;
+    case FrameType::kReport:
+      CONVOY_REQUIRE(frame.request == 0, kProtocol, "a session that asks who prints");
+      take_report(id, rank, frame);
+      return;
     case FrameType::kGoodbye: take_goodbye(id, client, frame); return;
     case FrameType::kFinish:
       membership_.finish(rank);

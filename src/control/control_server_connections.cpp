@@ -106,8 +106,8 @@ void ControlServer::Impl::admit(Channel channel) {
   if (greeting_.size() > static_cast<std::size_t>(options_.max_half_open)) {
     const auto oldest = *greeting_.begin();
     doom(oldest, concat("a connection of process ", clients_.at(oldest).connection.pid(),
-                        " was closed: it has not said hello, and ", options_.max_half_open,
-                        " others wait to do so"));
+                        " was closed: it owes its hello or report, and ", options_.max_half_open,
+                        " newer ones do too"));
   }
   close_doomed();
 }
@@ -146,9 +146,9 @@ void ControlServer::Impl::dispatch_frames(ClientId id, Client& client) {
       client.has_backlog = true;
       return;
     }
-    auto frame = client.connection.next_frame();
+    const auto frame = client.connection.next_frame();
     if (!frame) return;
-    dispatch(id, client, std::move(*frame));
+    dispatch(id, client, *frame);
   }
 }
 
@@ -167,8 +167,8 @@ void ControlServer::Impl::expire_greetings() {
     const auto id = *greeting_.begin();
     const auto& connection = clients_.at(id).connection;
     if (!connection.hello_deadline().expired()) return;
-    doom(id, concat("a connection of process ", connection.pid(), " was closed: no hello in ",
-                    options_.hello_timeout.count(), " ms"));
+    doom(id, concat("a connection of process ", connection.pid(),
+                    " was closed: no hello or report in ", options_.hello_timeout.count(), " ms"));
   }
 }
 

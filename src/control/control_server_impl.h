@@ -64,7 +64,7 @@ class ControlServer::Impl {
   void rearm_timer();
 
   // Messages: control_server.cpp.
-  void dispatch(ClientId id, Client& client, Frame frame);
+  void dispatch(ClientId id, Client& client, const Frame& frame);
   void greet(ClientId id, Client& client, const Frame& frame);
   void welcome_rank(ClientId id, Client& client, int rank);
   void dispatch_rank(ClientId id, Client& client, const Frame& frame);
@@ -87,7 +87,7 @@ class ControlServer::Impl {
   Fd spare_;  // Given up to refuse a connection when descriptors run out.
 
   std::map<ClientId, Client> clients_;
-  std::set<ClientId> greeting_;  // In order of arrival.
+  std::set<ClientId> greeting_;  // Half-open: they owe a hello or a report. In order of arrival.
   std::set<ClientId> doomed_;
   ClientId next_id_;
   bool is_processing_ = false;

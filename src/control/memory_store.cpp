@@ -61,7 +61,7 @@ void MemoryStore::fail_waits(const Error& failure) {
 
 void MemoryStore::await(std::unique_lock<std::mutex>& lock, std::span<const std::string> keys,
                         Deadline deadline) {
-  const auto began = Deadline::Clock::now();
+  const auto limit = deadline.remaining();
   std::vector<std::string> missing(keys.begin(), keys.end());
   const auto forget_present = [&] {
     std::erase_if(missing, [&](const std::string& key) { return table_.find(key) != nullptr; });
@@ -70,7 +70,7 @@ void MemoryStore::await(std::unique_lock<std::mutex>& lock, std::span<const std:
   while (!forget_present()) {
     if (failure_) throw wait_failed(*failure_, name_keys(missing, missing.size()));
     if (deadline.expired()) {
-      throw keys_missing(missing, missing.size(), Deadline::Clock::now() - began, "");
+      throw keys_missing(missing, missing.size(), limit, "");
     }
     changed_.wait_until(lock, deadline.point());
   }

@@ -43,7 +43,7 @@ class ThreadHub {
   }
 
   void finish(int rank, Deadline deadline) {
-    const auto began = Deadline::Clock::now();
+    const auto limit = deadline.remaining();
     std::unique_lock lock(mutex_);
     membership_.finish(rank);
     changed_.notify_all();
@@ -55,8 +55,7 @@ class ThreadHub {
         throw wait_failed(*failure, concat(late, " to finish"));
       }
       CONVOY_REQUIRE(!deadline.expired(), kTimeout, "shutdown: ", late,
-                     unfinished.size() == 1 ? " is" : " are", " not done after ",
-                     name_wait(Deadline::Clock::now() - began));
+                     unfinished.size() == 1 ? " is" : " are", " not done after ", name_wait(limit));
       changed_.wait_until(lock, deadline.point());
     }
   }

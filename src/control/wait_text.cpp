@@ -21,17 +21,17 @@ std::string name_keys(std::span<const std::string> keys, std::size_t count) {
   return text;
 }
 
-std::string name_wait(std::chrono::nanoseconds waited) {
-  const double seconds = std::chrono::duration<double>(waited).count();
+std::string name_wait(std::chrono::nanoseconds limit) {
+  const double seconds = std::chrono::duration<double>(limit).count();
   if (seconds < 1) return concat(std::lround(seconds * 1000), " ms");
   const auto tenths = std::lround(seconds * 10);
   return concat(tenths / 10, ".", tenths % 10, " s");
 }
 
 Error keys_missing(std::span<const std::string> keys, std::size_t count,
-                   std::chrono::nanoseconds waited, const std::string& facts) {
+                   std::chrono::nanoseconds limit, const std::string& facts) {
   return Error(ErrorKind::kTimeout,
-               concat("store: no ", name_keys(keys, count), " after ", name_wait(waited), facts));
+               concat("store: no ", name_keys(keys, count), " after ", name_wait(limit), facts));
 }
 
 Error wait_failed(const Error& failure, const std::string& waited_for) {

@@ -184,6 +184,30 @@ TEST_CASE("Of more connections than may wait for their hello the oldest is close
   CHECK(idle.back().receive_frame(soon()).type == FrameType::kRefused);
 }
 
+TEST_CASE("A connection that announces a report owes it, and brings one only") {
+  ControlServerOptions options;
+  options.hello_timeout = 200ms;
+  ServerThread server(1, options);
+  auto hello = hello_of(server.client(0));
+  hello.role = ClientRole::kReporter;
+  auto silent = connect_raw(server);
+  silent.send_frame(FrameType::kHello, 0, hello.encode(), soon());
+  CHECK(silent.receive_frame(soon()).type == FrameType::kWelcome);
+  CHECK(is_closed(silent));
+  CHECK(server.has_event("refused: a connection of process"));
+
+  auto twice = connect_raw(server);
+  twice.send_frame(FrameType::kHello, 0, hello.encode(), soon());
+  CHECK(twice.receive_frame(soon()).type == FrameType::kWelcome);
+  const auto report = ReportMessage{{0, -1, ErrorKind::kMisuse, "once"}}.encode();
+  twice.send_frame(FrameType::kReport, 1, report, soon());
+  CHECK(Reply::decode(twice.receive_frame(soon()).payload).value == "print");
+  CHECK(server.has_event("report 0: once"));
+  twice.send_frame(FrameType::kReport, 2, report, soon());
+  CHECK(twice.receive_frame(soon()).type == FrameType::kRefused);
+  CHECK(is_closed(twice));
+}
+
 TEST_CASE("A client that does not read its answers stops nobody, and its answers stay few") {
   ServerThread server(2);
   const auto rank0 = server.join(0);

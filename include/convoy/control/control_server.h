@@ -32,9 +32,10 @@ struct ControlServerOptions {
   std::int64_t generation = 0;
   /// Connections of any other user are closed.
   uid_t user;
-  /// A connection that has not said a whole hello by then is closed.
+  /// A connection that has not said a whole hello by then is closed; so is one that announced a
+  /// report.
   std::chrono::milliseconds hello_timeout{2000};
-  /// Connections that may be waiting for their hello; one more closes the oldest of them.
+  /// Connections whose hello or report may be outstanding; one more closes the oldest of them.
   int max_half_open = 64;
   /// How long a report waits for other ranks' reports before it is decided who prints.
   std::chrono::milliseconds report_grace{500};

@@ -6,6 +6,8 @@
 #include <array>
 #include <csignal>
 #include <memory>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include <unistd.h>
@@ -20,6 +22,7 @@ Error launcher_gone() {
   return Error(ErrorKind::kPeerLost, "the launcher is gone: the control channel has ended");
 }
 
+// Error: kSystem when the system allows no further thread.
 std::thread start_without_signals(auto body) {
   sigset_t all;
   sigset_t before;
@@ -27,7 +30,11 @@ std::thread start_without_signals(auto body) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const std::unique_ptr<sigset_t, void (*)(sigset_t*)> at_end(
       &before, [](sigset_t* set) { pthread_sigmask(SIG_SETMASK, set, nullptr); });
-  return std::thread(std::move(body));
+  try {
+    return std::thread(std::move(body));
+  } catch (const std::system_error& error) {
+    throw_system_error("starting the session's thread", error.code().value());
+  }
 }
 
 }  // namespace
@@ -44,19 +51,23 @@ ControlLink::~ControlLink() { end_reading(); }
 
 void ControlLink::send(FrameType type, std::uint32_t request, std::string_view payload) {
   const auto bytes = encode_frame(type, request, payload);
-  const std::lock_guard lock(send_mutex_);
-  try {
-    channel_.send(bytes, Deadline::after(answer_timeout_));
-  } catch (const Error& error) {
-    // Part of the frame may be out, so nothing can follow it.
-    if (error.kind() == ErrorKind::kTimeout) {
-      lose(Error(ErrorKind::kTimeout,
-                 "the launcher takes no requests: it is stopped or overloaded"));
-    } else {
-      lose(launcher_gone());
+  std::optional<Error> lost;
+  {
+    const std::lock_guard lock(send_mutex_);
+    try {
+      channel_.send(bytes, Deadline::after(answer_timeout_));
+    } catch (const Error& error) {
+      lost =
+          error.kind() == ErrorKind::kTimeout
+              ? Error(error.kind(), "the launcher takes no requests: it is stopped or overloaded")
+              : launcher_gone();
     }
-    channel_.shut_down();
   }
+  if (!lost) return;
+  // Part of the frame may be out, so nothing can follow it. Outside of the lock, because failure
+  // callbacks run here, and they may send.
+  lose(*lost);
+  channel_.shut_down();
 }
 
 void ControlLink::post(FrameType type, std::string_view payload) { send(type, 0, payload); }

@@ -190,6 +190,23 @@ TEST_CASE("A launcher that does not answer is a timeout, not a hang") {
   CHECK(session->store()->get("k", soon()) == "v2");
 }
 
+TEST_CASE("A failure callback may use the session, also when sending is what failed") {
+  auto world = make_world("control", 1);
+  auto* session = world.ranks[0].get();
+  std::atomic<int> calls{0};
+  const auto handle = session->on_failure([&] {
+    session->report_failure(Error(ErrorKind::kFailed, "from the callback"));
+    session->mark_operation("callback", 1, "");
+    if (session->failure()) ++calls;
+  });
+  world.server->stop();
+  // Whichever notices first, the reading thread or one of these.
+  for (int i = 0; i < 20; ++i) {
+    session->report_failure(Error(ErrorKind::kFailed, std::string(60'000, 'x')));
+  }
+  CHECK(eventually([&] { return calls == 1; }));
+}
+
 TEST_CASE("A store that outlives its session says so") {
   auto world = make_world("control", 1);
   const auto store = world.ranks[0]->store();

@@ -20,8 +20,6 @@ class WrapPolicy {
     std::string description;
     std::function<bool(const std::string& name, const torch::nn::Module& module)> matches;
     bool may_miss = false;
-    /// Matches units only, so that meeting another module is not an error.
-    bool units_only = false;
   };
 
   explicit WrapPolicy(Rule rule) { rules_.push_back(std::move(rule)); }
@@ -48,7 +46,7 @@ struct ModuleOf {
   using type = T;
 };
 template <typename T>
-  requires requires { typename T::ContainedType; }
+requires requires { typename T::ContainedType; }
 struct ModuleOf<T> {
   using type = typename T::ContainedType;
 };
@@ -69,11 +67,15 @@ WrapPolicy wrap_units_of() {
 }
 
 /// Units whose name in the model matches a pattern: `*` stands for anything but a dot, `**` for
-/// anything, `?` for one character other than a dot. "blocks.*" takes blocks.0 but not blocks.0.mlp.
+/// anything, `?` for one character other than a dot. "blocks.*" takes blocks.0 but not
+/// blocks.0.mlp.
 WrapPolicy wrap_units_named(std::string pattern);
 
 /// Every unit in the model (the default). Matches none without complaint: then the root holds all.
 WrapPolicy wrap_every_unit();
+
+/// No unit but the root: the whole model is gathered at once.
+WrapPolicy wrap_root_only();
 
 /// Whether `name` matches `pattern`, as in wrap_units_named.
 bool name_matches(std::string_view pattern, std::string_view name);
@@ -82,6 +84,7 @@ bool name_matches(std::string_view pattern, std::string_view name);
 
 namespace convoy {
 using fsdp::wrap_every_unit;
+using fsdp::wrap_root_only;
 using fsdp::wrap_units_named;
 using fsdp::wrap_units_of;
 using fsdp::WrapPolicy;

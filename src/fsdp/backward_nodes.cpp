@@ -1,0 +1,90 @@
+// The walk over a unit's part of the graph, and the two kinds of hook.
+#include "backward_nodes.h"
+
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <cstring>
+#include <limits>
+#include <typeinfo>
+#include <unordered_set>
+#include <utility>
+
+namespace convoy::fsdp {
+namespace {
+
+using torch::autograd::variable_list;
+
+constexpr std::uint64_t kAccumulatorSequence = std::numeric_limits<std::uint64_t>::max();
+
+class NodeHook final : public torch::autograd::FunctionPreHook {
+ public:
+  NodeHook(const Node& node, std::function<void(const Node&)> on_node)
+      : node_(node), on_node_(std::move(on_node)) {}
+
+  variable_list operator()(const variable_list& gradients) override {
+    on_node_(node_);
+    return gradients;
+  }
+
+ private:
+  const Node& node_;  // Owns this hook.
+  std::function<void(const Node&)> on_node_;
+};
+
+class AccumulatorHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit AccumulatorHook(std::function<bool(const at::Tensor&)> on_gradient)
+      : on_gradient_(std::move(on_gradient)) {}
+
+  variable_list operator()(const variable_list& gradients) override {
+    return on_gradient_(gradients[0]) ? variable_list(1) : gradients;
+  }
+
+ private:
+  std::function<bool(const at::Tensor&)> on_gradient_;
+};
+
+}  // namespace
+
+GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence) {
+  GraphPart part;
+  std::unordered_set<const Node*> seen;
+  const auto visit = [&](Node* node) {
+    if (node->sequence_nr() >= first_sequence && seen.insert(node).second) {
+      part.nodes.push_back(node);
+    }
+  };
+  for (const at::Tensor& output : outputs) {
+    if (const auto& node = output.grad_fn()) visit(node.get());
+  }
+  for (std::size_t next = 0; next < part.nodes.size(); ++next) {
+    const Node& from = *part.nodes[next];
+    for (const auto& edge : from.next_edges()) {
+      Node* node = edge.function.get();
+      if (node == nullptr) continue;
+      if (node->sequence_nr() == kAccumulatorSequence) {
+        part.accumulator_edges.push_back({node, from.sequence_nr()});
+      } else {
+        visit(node);
+      }
+    }
+  }
+  return part;
+}
+
+void hook_node(Node& node, std::function<void(const Node&)> on_node) {
+  node.add_pre_hook(std::make_unique<NodeHook>(node, std::move(on_node)));
+}
+
+void hook_accumulator(Node& accumulator, std::function<bool(const at::Tensor&)> on_gradient) {
+  accumulator.add_pre_hook(std::make_unique<AccumulatorHook>(std::move(on_gradient)));
+}
+
+bool may_reenter(const Node& node) {
+  // Node::name() demangles, which costs more than the rest of the walk; the mangled name of
+  // torch::autograd::CppNode<F> holds "CppNode" as it is.
+  const Node& object = node;
+  return std::strstr(typeid(object).name(), "CppNode") != nullptr;
+}
+
+}  // namespace convoy::fsdp

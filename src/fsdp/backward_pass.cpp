@@ -1,0 +1,274 @@
+// Counts what arrives, launches reductions in order, and delivers at the end.
+#include "backward_pass.h"
+
+#include "convoy/base/check.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace convoy::fsdp {
+
+using torch::autograd::get_current_graph_task_exec_info;
+using torch::autograd::get_current_graph_task_id;
+using torch::autograd::get_current_graph_task_nodes_in_graph;
+
+BackwardPass::BackwardPass(BackwardSetup setup, std::uint64_t number, bool synchronised)
+    : setup_(setup),
+      number_(number),
+      task_(get_current_graph_task_id()),
+      kind_(synchronised ? Kind::kSynchronised : Kind::kLocal),
+      begin_ns_(trace::now_ns()),
+      progress_(setup.groups.size()) {
+  look_at_graph();
+  if (kind_ == Kind::kInputsOnly) return;
+  for (ParamGroup& group : setup_.groups) group.gradients().begin();
+}
+
+void BackwardPass::look_at_graph() {
+  const auto* nodes = get_current_graph_task_nodes_in_graph();
+  const auto* wanted = get_current_graph_task_exec_info();
+  const bool partial = wanted != nullptr && !wanted->empty();
+  bool any_expected = false;
+  for (std::size_t u = 0; u < progress_.size(); ++u) {
+    Progress& progress = progress_[u];
+    const auto& leaves = setup_.groups[u].param().leaves();
+    progress.arrived_at.resize(leaves.size());
+    for (const auto& leaf : leaves) {
+      progress.trainable += leaf.tensor.requires_grad() ? 1 : 0;
+      Node* accumulator = leaf.accumulator.get();
+      if (accumulator == nullptr) continue;
+      if (!partial) {
+        progress.expected += nodes->count(accumulator);
+        continue;
+      }
+      const auto found = wanted->find(accumulator);
+      if (found == wanted->end()) continue;
+      CONVOY_REQUIRE(found->second.captures_ == nullptr, kMisuse,
+                     "FSDP: autograd::grad for parameter '", leaf.name,
+                     "' would give a full gradient that nobody reduces; use backward()");
+      progress.expected += found->second.needed_ ? 1 : 0;
+    }
+    any_expected = any_expected || progress.expected > 0;
+  }
+  if (partial && !any_expected) kind_ = Kind::kInputsOnly;
+  reenters_ = std::any_of(nodes->begin(), nodes->end(),
+                          [](const Node* node) { return may_reenter(*node); });
+}
+
+void BackwardPass::note_reentry() {
+  if (get_current_graph_task_id() != task_) reenters_ = true;
+}
+
+bool BackwardPass::complete(std::size_t unit) const {
+  const Progress& progress = progress_[unit];
+  // Where user code may start a backward of its own, what will arrive is not known beforehand.
+  if (reenters_) return progress.arrived == progress.trainable && progress.pending_nodes <= 0;
+  return progress.expected > 0 && progress.arrived >= progress.expected;
+}
+
+bool BackwardPass::may_launch(std::size_t unit) const {
+  if (progress_[unit].trainable == 0 || complete(unit)) return true;
+  return !reenters_ && progress_[unit].expected == 0;
+}
+
+void BackwardPass::on_node(UnitRun& run, const Node& node) {
+  note_reentry();
+  if (may_reenter(node)) reenters_ = true;
+  Progress& progress = progress_[run.unit];
+  if (run.backward != number_) {
+    run.backward = number_;
+    const auto* graph = get_current_graph_task_nodes_in_graph();
+    for (const Node* one : run.nodes) {
+      // The root of a graph task is not listed as a part of its graph.
+      if (one == &node || graph->count(const_cast<Node*>(one)) > 0) ++progress.pending_nodes;
+    }
+  }
+  --progress.pending_nodes;
+  progress.seen = true;
+  if (setup_.groups[run.unit].state() == UnitState::kFull) return;
+  if (kind_ == Kind::kSynchronised) launch_ready();
+  setup_.gatherer.for_backward(run.unit, [this](std::size_t other) {
+    const Progress& one = progress_[other];
+    return one.delivery == Delivery::kOpen && (one.expected == 0 || one.arrived < one.expected);
+  });
+}
+
+void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient) {
+  Progress& progress = progress_[unit];
+  ParamGroup& group = setup_.groups[unit];
+  CONVOY_REQUIRE(progress.seen, kMisuse, "FSDP: parameter '", group.param().leaves()[leaf].name,
+                 "' got a gradient although unit ", group.name(), " was not gathered: it was used ",
+                 "outside of its unit's forward, where it is only a shard");
+  note_reentry();
+  setup_.comm.poll();
+  if (gradient.defined()) {
+    const at::NoGradGuard no_grad;
+    if (kind_ == Kind::kLocal) {
+      group.gradients().add_local(leaf, gradient);
+    } else if (progress.delivery == Delivery::kOpen) {
+      ensure_buffer(unit);
+      group.gradients().add(leaf, gradient);
+    } else {
+      group.gradients().add_late(leaf, gradient);
+    }
+  }
+  if (!progress.arrived_at[leaf]) {
+    progress.arrived_at[leaf] = true;
+    ++progress.arrived;
+  }
+  if (!complete(unit)) return;
+  if (!progress.listed) {
+    progress.listed = true;
+    completed_.push_back(unit);
+  }
+  if (kind_ == Kind::kSynchronised) launch_ready();
+  // Inside an inner backward the rest of it may still read the parameters.
+  const bool done = progress.pending_nodes <= 0 && get_current_graph_task_id() == task_;
+  if (done && group.state() == UnitState::kFull) setup_.gatherer.reshard(unit);
+}
+
+void BackwardPass::ensure_buffer(std::size_t unit) {
+  UnitGradients& gradients = setup_.groups[unit].gradients();
+  if (gradients.has_buffer()) return;
+  while (!flights_.empty() && flights_.front().reduce.work->is_completed()) finish_oldest();
+  while (!gradients.take_buffer(/*plain=*/false)) {
+    if (flights_.empty()) {
+      gradients.take_buffer(/*plain=*/true);
+      return;
+    }
+    finish_oldest();
+  }
+}
+
+void BackwardPass::launch_ready() {
+  while (next_ < setup_.order.size() && may_launch(setup_.order[next_])) {
+    launch(setup_.order[next_++]);
+  }
+}
+
+void BackwardPass::launch(std::size_t unit) {
+  if (progress_[unit].trainable == 0) return;
+  ensure_buffer(unit);
+  const at::NoGradGuard no_grad;
+  flights_.push_back({unit, setup_.groups[unit].gradients().begin_reduce(setup_.comm)});
+  progress_[unit].delivery = Delivery::kReducing;
+}
+
+void BackwardPass::finish_oldest() {
+  Flight flight = std::move(flights_.front());
+  flights_.pop_front();
+  const at::NoGradGuard no_grad;
+  setup_.groups[flight.unit].gradients().finish_reduce(std::move(flight.reduce));
+  progress_[flight.unit].delivery = Delivery::kReduced;
+}
+
+bool BackwardPass::finish(bool learn_order) {
+  const at::NoGradGuard no_grad;
+  if (kind_ == Kind::kSynchronised) {
+    finish_synchronised(learn_order);
+    return true;
+  }
+  setup_.gatherer.reshard_all();
+  if (kind_ == Kind::kLocal) {
+    for (ParamGroup& group : setup_.groups) group.gradients().set_placeholders();
+  }
+  return false;
+}
+
+void BackwardPass::finish_synchronised(bool learn_order) {
+  while (next_ < setup_.order.size()) launch(setup_.order[next_++]);
+  while (!flights_.empty()) finish_oldest();
+  setup_.gatherer.reshard_all();
+  std::vector<bool> late;
+  const auto used = agree(late);
+  deliver_late(late);
+  for (std::size_t u = 0; u < used.size(); ++u) {
+    if (progress_[u].trainable > 0) setup_.groups[u].gradients().put_on_leaves(used[u]);
+  }
+  setup_.gatherer.leave(/*all_have_left=*/true);
+  if (learn_order) learn();
+}
+
+// Note [The end of a backward]
+// One small reduction carries what the ranks must agree on: a write outside of the window, units
+// with a second round, and which parameters any rank has used (a gradient is defined on all ranks
+// if any of them used the parameter, else on none: optimizers skip undefined gradients and decay
+// zero ones). As nobody gets its result before all have joined, it is also the meeting that opens
+// the write window. Layout: [rank * leaves + leaf + 1 of a written parameter][late by unit][used].
+std::vector<std::vector<bool>> BackwardPass::agree(std::vector<bool>& late) {
+  auto& groups = setup_.groups;
+  auto* flags = setup_.flags.mutable_data_ptr<std::int64_t>();
+  const auto leaves_begin = 1 + static_cast<std::int64_t>(groups.size());
+  const std::int64_t leaf_count = setup_.flags.numel() - leaves_begin;
+  std::vector<const std::string*> names;
+  std::int64_t at = leaves_begin;
+  flags[0] = 0;
+  for (std::size_t u = 0; u < groups.size(); ++u) {
+    const auto written = setup_.gatherer.written(u);
+    flags[1 + u] = groups[u].gradients().has_late() ? 1 : 0;
+    for (std::size_t i = 0; i < groups[u].param().leaves().size(); ++i) {
+      const std::string& name = groups[u].param().leaves()[i].name;
+      if (written && *written == name) {
+        flags[0] = setup_.comm.rank() * leaf_count + static_cast<std::int64_t>(names.size()) + 1;
+      }
+      names.push_back(&name);
+      flags[at++] = groups[u].gradients().used(i) ? 1 : 0;
+    }
+  }
+  setup_.comm.all_reduce(setup_.flags, ReduceOp::kMax, {.tag = "FSDP: end of backward"})->wait();
+  if (flags[0] > 0) {
+    all_have_failed_ = true;
+    const auto rank = static_cast<int>((flags[0] - 1) / leaf_count);
+    throw Error(ErrorKind::kMisuse,
+                concat("FSDP: rank ", rank, " wrote to parameter '",
+                       *names[static_cast<std::size_t>((flags[0] - 1) % leaf_count)],
+                       "' while other ranks may read it: between forward and the end of backward, "
+                       "or after an evaluation. Step the optimizer right after backward, or write "
+                       "inside fsdp.edit()"),
+                rank);
+  }
+  std::vector<std::vector<bool>> used(groups.size());
+  at = leaves_begin;
+  for (std::size_t u = 0; u < groups.size(); ++u) {
+    late.push_back(flags[1 + u] != 0);
+    for (std::size_t i = 0; i < groups[u].param().leaves().size(); ++i) {
+      used[u].push_back(flags[at++] != 0);
+    }
+  }
+  return used;
+}
+
+void BackwardPass::deliver_late(const std::vector<bool>& late) {
+  for (std::size_t u = 0; u < late.size(); ++u) {
+    if (!late[u]) continue;
+    UnitGradients& gradients = setup_.groups[u].gradients();
+    gradients.finish_reduce(gradients.begin_late_reduce(setup_.comm));
+  }
+}
+
+void BackwardPass::learn() {
+  for (const std::size_t unit : setup_.order) {
+    if (!progress_[unit].listed) completed_.push_back(unit);
+  }
+  at::Tensor order = at::empty({static_cast<std::int64_t>(completed_.size())}, at::kLong);
+  auto* values = order.mutable_data_ptr<std::int64_t>();
+  std::copy(completed_.begin(), completed_.end(), values);
+  setup_.comm.broadcast(order, 0, {.tag = "FSDP: order of units"})->wait();
+  std::copy(values, values + order.numel(), setup_.order.begin());
+}
+
+void BackwardPass::abandon() noexcept {
+  flights_.clear();
+  for (ParamGroup& group : setup_.groups) group.gradients().abandon();
+  setup_.gatherer.reset();
+}
+
+bool BackwardPass::owes_peers() const noexcept {
+  const bool gathers = !setup_.gatherer.options().shared;
+  return setup_.comm.size() > 1 && !all_have_failed_ && (kind_ == Kind::kSynchronised || gathers);
+}
+
+}  // namespace convoy::fsdp

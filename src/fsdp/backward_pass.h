@@ -1,0 +1,105 @@
+// One backward: gathers units as their nodes come up, reduces gradients as they become complete.
+#pragma once
+
+#include "backward_nodes.h"
+#include "convoy/comm/communicator.h"
+#include "gatherer.h"
+#include "param_group.h"
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+namespace convoy::fsdp {
+
+/// What a backward works on; all of it outlives the backward.
+struct BackwardSetup {
+  std::vector<ParamGroup>& groups;
+  Gatherer& gatherer;
+  Communicator& comm;
+  /// Units in the order in which they are reduced: the same on all ranks.
+  std::vector<std::size_t>& order;
+  /// Leaves of the last call's flags: see Agreement.
+  at::Tensor& flags;
+};
+
+/// Note [One order of collectives]
+/// Ranks must start the same collectives in the same order, but which unit is complete first may
+/// differ between them, and a rank may not use a unit at all. So units are reduced strictly in
+/// `order`: one that is complete waits for its turn, and at the end of backward every trainable
+/// unit is delivered, used or not. After the first synchronised backward rank 0's order of
+/// completion becomes the order of all.
+///
+/// A backward inside a backward (a checkpoint's recomputation) belongs to the outermost one.
+/// Thread rule: the thread that runs the backward.
+class BackwardPass {
+ public:
+  /// Called inside the backward's first hook. `synchronised` is false under no_sync. Error: kMisuse
+  /// if this is an autograd::grad for parameters.
+  BackwardPass(BackwardSetup setup, std::uint64_t number, bool synchronised);
+
+  /// A node of a unit's graph is about to run.
+  void on_node(UnitRun& run, const Node& node);
+  /// A gradient has arrived at an accumulator; undefined if there is none.
+  void on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient);
+  /// The backward has ended: delivers everything and puts shard gradients on the leaves. Returns
+  /// whether it did (not under no_sync).
+  bool finish(bool learn_order);
+  /// The backward has failed: back to shards, nothing of it kept.
+  void abandon() noexcept;
+
+  /// True if peers are waiting, or will be, for what this backward owes them.
+  bool owes_peers() const noexcept;
+  std::int64_t begin_ns() const noexcept { return begin_ns_; }
+
+ private:
+  enum class Kind {
+    kSynchronised,
+    kLocal,       ///< Under no_sync.
+    kInputsOnly,  ///< autograd::grad for inputs: no parameter gets a gradient.
+  };
+  enum class Delivery { kOpen, kReducing, kReduced };
+
+  struct Progress {
+    std::size_t expected = 0;  ///< Gradients that this graph task will bring.
+    std::size_t arrived = 0;
+    std::size_t trainable = 0;
+    std::int64_t pending_nodes = 0;
+    bool seen = false;  ///< Some node of the unit has come up.
+    bool listed = false;
+    Delivery delivery = Delivery::kOpen;
+    std::vector<bool> arrived_at;
+  };
+  struct Flight {
+    std::size_t unit;
+    ReduceInFlight reduce;
+  };
+
+  void look_at_graph();
+  bool complete(std::size_t unit) const;
+  bool may_launch(std::size_t unit) const;
+  void note_reentry();
+  void launch_ready();
+  void launch(std::size_t unit);
+  void ensure_buffer(std::size_t unit);
+  void finish_oldest();
+  void finish_synchronised(bool learn_order);
+  std::vector<std::vector<bool>> agree(std::vector<bool>& late);
+  void deliver_late(const std::vector<bool>& late);
+  void learn();
+
+  BackwardSetup setup_;
+  std::uint64_t number_;
+  int task_;
+  Kind kind_;
+  bool reenters_ = false;         ///< User code may start a backward inside this one.
+  bool all_have_failed_ = false;  ///< With the same error, at the same place.
+  std::int64_t begin_ns_;
+  std::vector<Progress> progress_;
+  std::size_t next_ = 0;  ///< In order.
+  std::deque<Flight> flights_;
+  std::vector<std::size_t> completed_;  ///< Units in the order of completion on this rank.
+};
+
+}  // namespace convoy::fsdp

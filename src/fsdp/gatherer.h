@@ -1,0 +1,74 @@
+// Decides when units are gathered and dropped: ahead of use, once, and never more than needed.
+#pragma once
+
+#include "convoy/comm/communicator.h"
+#include "forward_order.h"
+#include "param_group.h"
+#include "write_window.h"
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace convoy::fsdp {
+
+struct GatherOptions {
+  bool shared = true;  ///< One region for all ranks: a gather moves nothing.
+  bool reshard_after_forward = true;
+};
+
+/// Thread rule: the thread that runs forward or backward. All ranks make the same calls in the same
+/// order when gathers are private, because each is a collective then.
+class Gatherer {
+ public:
+  Gatherer(std::vector<ParamGroup>& groups, Communicator& comm, GatherOptions options);
+
+  WriteWindow& window() noexcept { return window_; }
+  ForwardOrder& order() noexcept { return order_; }
+  const GatherOptions& options() const noexcept { return options_; }
+
+  /// The outermost forward begins or has ended: nothing gathered ahead outlives it.
+  void begin_model();
+  void end_model() { abandon_ahead(); }
+  /// Makes a unit full for its forward and starts on the unit that is likely to be next.
+  void for_forward(std::size_t unit);
+  /// Makes a unit full inside a backward; `wanted` says whether a unit is worth gathering ahead.
+  void for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted);
+  /// Makes a unit full and nothing else: for reading parameters.
+  void for_reading(std::size_t unit);
+  /// After forward. `graph` says that a backward may follow.
+  void after_forward(std::size_t unit, bool graph);
+  void reshard(std::size_t unit);
+  /// Everything back to its shard, buffers dropped, and what was gathered ahead abandoned.
+  void reshard_all();
+  /// As reshard_all after a failure: waits for nothing, throws nothing.
+  void reset() noexcept;
+
+  /// Closes the write window if it is open: waits until every rank has stepped.
+  void settle();
+  /// Opens it again.
+  void leave(bool all_have_left);
+  /// The name of a parameter of `unit` written to while the window was closed.
+  std::optional<std::string> written(std::size_t unit) const;
+
+ private:
+  struct Ahead {
+    std::size_t unit;
+    GatherInFlight flight;
+  };
+
+  void gather(std::size_t unit, bool reuse);
+  void gather_ahead(std::optional<std::size_t> unit, bool reuse);
+  void abandon_ahead();
+  bool is_around(std::size_t outer, std::size_t inner) const;
+  void require_unwritten(std::size_t unit) const;
+
+  std::vector<ParamGroup>& groups_;
+  Communicator& comm_;
+  GatherOptions options_;
+  WriteWindow window_;
+  ForwardOrder order_;
+  std::optional<Ahead> ahead_;
+};
+
+}  // namespace convoy::fsdp

@@ -1,0 +1,273 @@
+// Wires units, gathers and backwards together and carries them through forward and backward.
+#include "sharded_model.h"
+
+#include "convoy/base/check.h"
+#include "model_compare.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include <utility>
+
+namespace convoy::fsdp {
+
+/// A unit's link to the model; see unit_behaviour.h.
+class ShardedModel::Behaviour final : public UnitBehaviour {
+ public:
+  Behaviour(std::shared_ptr<ShardedModel> model, std::size_t unit)
+      : model_(std::move(model)), unit_(unit) {}
+
+  std::unique_ptr<ForwardScope> enter_forward() override;
+  [[noreturn]] void refuse(const std::string& operation) const override;
+  std::vector<std::int64_t> full_sizes(const at::Tensor& parameter) const override;
+
+ private:
+  std::shared_ptr<ShardedModel> model_;
+  std::size_t unit_;
+};
+
+class ShardedModel::Scope final : public ForwardScope {
+ public:
+  Scope(std::shared_ptr<ShardedModel> model, ForwardRun run)
+      : model_(std::move(model)), run_(std::move(run)) {}
+  ~Scope() override {
+    if (!finished_) model_->abandon_forward(run_);
+  }
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  void finish(const std::vector<at::Tensor>& outputs) override {
+    model_->finish_forward(run_, outputs);
+    finished_ = true;
+  }
+
+ private:
+  std::shared_ptr<ShardedModel> model_;
+  ForwardRun run_;
+  bool finished_ = false;
+};
+
+/// Lives in the callback that autograd runs at the end of a backward. When backward throws,
+/// autograd destroys its callbacks without running them, before the caller sees the exception; that
+/// is how a failure is noticed.
+class ShardedModel::EndOfBackward {
+ public:
+  explicit EndOfBackward(std::shared_ptr<ShardedModel> model) : model_(std::move(model)) {}
+  ~EndOfBackward() {
+    if (model_) model_->abandon_backward();
+  }
+  EndOfBackward(const EndOfBackward&) = delete;
+  EndOfBackward& operator=(const EndOfBackward&) = delete;
+
+  void run() { std::exchange(model_, nullptr)->finish_backward(); }
+
+ private:
+  std::shared_ptr<ShardedModel> model_;
+};
+
+std::unique_ptr<ForwardScope> ShardedModel::Behaviour::enter_forward() {
+  return std::make_unique<Scope>(model_, model_->begin_forward(unit_));
+}
+
+void ShardedModel::Behaviour::refuse(const std::string& operation) const {
+  throw Error(ErrorKind::kMisuse,
+              concat("FSDP: ", operation, " of unit ", model_->groups()[unit_].name(),
+                     " would see this rank's shard only. Convert a model before wrapping it; use "
+                     "full_state_dict and load_full_state_dict to save, load and copy"));
+}
+
+std::vector<std::int64_t> ShardedModel::Behaviour::full_sizes(const at::Tensor& parameter) const {
+  for (const auto& leaf : model_->groups()[unit_].param().leaves()) {
+    if (leaf.tensor.is_same(parameter)) return leaf.full_sizes;
+  }
+  return parameter.sizes().vec();
+}
+
+ShardedModel::ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan, const Options& options)
+    : comm_(std::move(comm)), names_(std::move(plan.names)) {
+  groups_.reserve(plan.units.size());
+  for (const PlannedUnit& unit : plan.units) {
+    groups_.emplace_back(unit, comm_->rank(), comm_->size());
+  }
+  const bool shared = options.shared_gather && comm_->shares_memory();
+  gatherer_.emplace(groups_, *comm_, GatherOptions{shared, options.reshard_after_forward});
+  runs_.emplace(groups_, *gatherer_, accumulators_);
+  attach_storage(plan);
+  // Backward reaches units in the reverse of forward's order, and the root last.
+  for (std::size_t u = groups_.size(); u-- > 0;) order_.push_back(u);
+}
+
+void ShardedModel::attach_storage(const UnitPlan& plan) {
+  std::int64_t flag_count = 1;
+  std::vector<std::int64_t> numels;
+  std::vector<bool> fills_long(groups_.size());
+  for (ParamGroup& group : groups_) {
+    const std::int64_t slice = group.param().layout().slice_numel;
+    group.attach(gatherer_->options().shared
+                     ? make_shared_storage(*comm_, slice, plan.dtype, group.name())
+                     : make_private_storage(*comm_, slice, plan.dtype, group.name()));
+    flag_count += 1 + static_cast<std::int64_t>(group.param().leaves().size());
+    numels.push_back(group.trainable() ? group.param().layout().total_numel() : 0);
+    if (group.parent() >= 0) fills_long[static_cast<std::size_t>(group.parent())] = true;
+  }
+  pool_ =
+      std::make_shared<GradBufferPool>(*comm_, plan_grad_buffers(numels, fills_long), plan.dtype);
+  for (ParamGroup& group : groups_) group.attach(pool_);
+  flags_ = comm_->allocate(flag_count, at::kLong, {.tag = "FSDP: end of backward"});
+}
+
+std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, CommunicatorPtr comm,
+                                                   const Options& options) {
+  CONVOY_REQUIRE(comm != nullptr, kInvalidArgument, "FSDP: the communicator is null");
+  UnitPlan plan = plan_units(model, options.wrap);
+  compare_over_ranks(*comm, describe_for_comparison(plan, model, options));
+  std::vector<UnitBase*> units;
+  for (const PlannedUnit& unit : plan.units) units.push_back(unit.unit);
+  const auto sharded =
+      std::make_shared<ShardedModel>(Private{}, std::move(comm), std::move(plan), options);
+  broadcast_buffers(*sharded->comm_, model);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    units[u]->convoy_unit_behaviour() = std::make_shared<Behaviour>(sharded, u);
+  }
+  return sharded;
+}
+
+void ShardedModel::take_accumulators(std::size_t unit) {
+  // Weakly: the accumulator that holds the hook is held by the model.
+  const std::weak_ptr<ShardedModel> weak = weak_from_this();
+  groups_[unit].param().take_accumulators([&](std::size_t leaf, Node& accumulator) {
+    accumulators_[&accumulator] = {unit, leaf};
+    hook_accumulator(accumulator, [weak, unit, leaf](const at::Tensor& gradient) {
+      const auto model = weak.lock();
+      return model != nullptr && model->on_gradient(unit, leaf, gradient);
+    });
+  });
+}
+
+ForwardRun ShardedModel::begin_forward(std::size_t unit) {
+  const auto thread = backward_thread_.load();
+  const bool in_backward = thread == std::this_thread::get_id();
+  CONVOY_REQUIRE(in_backward || thread == std::thread::id(), kMisuse, "FSDP: forward of unit ",
+                 groups_[unit].name(),
+                 " while a backward of the same model runs in another thread");
+  return runs_->begin(unit, in_backward, [this](std::size_t u) { take_accumulators(u); });
+}
+
+void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::Tensor>& outputs) {
+  const auto nodes = runs_->finish(run, outputs);
+  if (nodes.empty()) return;
+  const auto record = std::make_shared<UnitRun>();
+  record->unit = run.unit;
+  record->nodes.assign(nodes.begin(), nodes.end());
+  for (Node* node : nodes) {
+    hook_node(*node, [model = shared_from_this(), record](const Node& reached) {
+      model->on_node(*record, reached);
+    });
+  }
+}
+
+void ShardedModel::abandon_forward(const ForwardRun& run) noexcept { runs_->abandon(run); }
+
+void ShardedModel::require_idle(const char* operation) const {
+  CONVOY_REQUIRE(!runs_->any() && backward_thread_.load() == std::thread::id(), kMisuse,
+                 "FSDP: ", operation, " inside a forward or backward of the model");
+}
+
+BackwardPass& ShardedModel::join_backward() {
+  const auto me = std::this_thread::get_id();
+  std::thread::id none;
+  if (!backward_thread_.compare_exchange_strong(none, me)) {
+    CONVOY_REQUIRE(none == me, kMisuse,
+                   "FSDP: two backwards of one model at the same time, in two threads");
+    return *backward_;
+  }
+  try {
+    CONVOY_REQUIRE(!at::GradMode::is_enabled(), kMisuse,
+                   "FSDP: backward with create_graph is not supported: parameters are given up "
+                   "before a second derivative could read them");
+    backward_.emplace(BackwardSetup{groups_, *gatherer_, *comm_, order_, flags_}, ++backwards_,
+                      synchronises_);
+    const auto end = std::make_shared<EndOfBackward>(shared_from_this());
+    torch::autograd::Engine::get_default_engine().queue_callback([end] { end->run(); });
+  } catch (...) {
+    backward_.reset();
+    backward_thread_.store({});
+    throw;
+  }
+  return *backward_;
+}
+
+void ShardedModel::on_node(UnitRun& run, const Node& node) { join_backward().on_node(run, node); }
+
+bool ShardedModel::on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient) {
+  CONVOY_REQUIRE(backward_thread_.load() == std::this_thread::get_id(), kMisuse,
+                 "FSDP: parameter '", groups_[unit].param().leaves()[leaf].name,
+                 "' got a gradient although no unit of ",
+                 "the model was gathered: it was used outside of its unit's forward, where it is "
+                 "only a shard");
+  backward_->on_gradient(unit, leaf, gradient);
+  return true;
+}
+
+void ShardedModel::finish_backward() {
+  try {
+    if (trace::Sink* sink = comm_->trace_sink()) {
+      sink->record({.name = "backward",
+                    .detail = {},
+                    .category = "compute",
+                    .begin_ns = backward_->begin_ns(),
+                    .end_ns = trace::now_ns(),
+                    .bytes = 0});
+    }
+    const bool synchronised = backward_->finish(/*learn_order=*/!order_is_learnt_);
+    order_is_learnt_ = order_is_learnt_ || synchronised;
+  } catch (...) {
+    abandon_backward();
+    throw;
+  }
+  backward_.reset();
+  backward_thread_.store({});
+}
+
+void ShardedModel::abandon_backward() noexcept {
+  if (!backward_) return;
+  if (backward_->owes_peers()) {
+    comm_->abort(Error(ErrorKind::kFailed,
+                       concat("FSDP: a backward on rank ", comm_->rank(), " ended with an error ",
+                              "before its gradients were reduced; see that rank's own message"),
+                       comm_->rank()));
+  }
+  backward_->abandon();
+  backward_.reset();
+  backward_thread_.store({});
+}
+
+void ShardedModel::with_full(std::size_t unit, const std::function<void()>& read) {
+  require_idle("reading full parameters");
+  gatherer_->for_reading(unit);
+  try {
+    read();
+  } catch (...) {
+    gatherer_->reshard(unit);
+    throw;
+  }
+  gatherer_->reshard(unit);
+}
+
+void ShardedModel::replace_values(std::size_t unit, const at::Tensor& values) {
+  groups_[unit].storage().scatter_from_first(values, groups_[unit].name());
+}
+
+void ShardedModel::settle() {
+  require_idle("settle()");
+  gatherer_->settle();
+}
+
+void ShardedModel::begin_edit() {
+  require_idle("edit()");
+  gatherer_->leave(/*all_have_left=*/false);
+}
+
+void ShardedModel::close() noexcept { gatherer_->window().enter_for_good(); }
+
+}  // namespace convoy::fsdp

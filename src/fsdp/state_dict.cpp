@@ -1,0 +1,127 @@
+// Streams full parameters unit by unit, and loads them the same way.
+#include "convoy/fsdp/state_dict.h"
+
+#include "sharded_model.h"
+
+#include <ATen/ATen.h>
+
+#include <cstring>
+#include <set>
+
+namespace convoy::fsdp {
+namespace {
+
+// The first thing wrong with `state` for this model, or nothing.
+std::string first_problem(const ShardedModel& model, const torch::nn::Module& module,
+                          const StateDict& state) {
+  const auto check = [&](const std::string& name, c10::IntArrayRef sizes) -> std::string {
+    const at::Tensor* value = state.find(name);
+    if (value == nullptr) return "'" + name + "' is missing";
+    if (!value->defined() || value->sizes() != sizes) {
+      return concat("'", name, "' has shape ",
+                    value->defined() ? concat(value->sizes()) : std::string("(undefined)"),
+                    ", the model has ", sizes);
+    }
+    return {};
+  };
+  std::size_t known = 0;
+  for (const PlannedName& name : model.names()) {
+    const auto& leaf = model.groups()[name.unit].param().leaves()[name.parameter];
+    if (auto problem = check(name.name, leaf.full_sizes); !problem.empty()) return problem;
+    ++known;
+  }
+  const auto buffers = module.named_buffers();
+  for (const auto& buffer : buffers) {
+    if (auto problem = check(buffer.key(), buffer.value().sizes()); !problem.empty())
+      return problem;
+    ++known;
+  }
+  if (known == state.size()) return {};
+  std::set<std::string> names;
+  for (const PlannedName& name : model.names()) names.insert(name.name);
+  for (const auto& buffer : buffers) names.insert(buffer.key());
+  for (const auto& item : state) {
+    if (!names.contains(item.key())) return "'" + item.key() + "' is not in the model";
+  }
+  return {};
+}
+
+// Rank 0's text on every rank.
+std::string broadcast_text(Communicator& comm, const std::string& text) {
+  at::Tensor length = at::full({1}, static_cast<std::int64_t>(text.size()), at::kLong);
+  comm.broadcast(length, 0, {.tag = "FSDP: load"})->wait();
+  at::Tensor bytes = at::zeros({length.item<std::int64_t>()}, at::kByte);
+  if (comm.rank() == 0) std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+  comm.broadcast(bytes, 0, {.tag = "FSDP: load"})->wait();
+  return {static_cast<const char*>(bytes.const_data_ptr()),
+          static_cast<std::size_t>(bytes.numel())};
+}
+
+}  // namespace
+
+void for_each_full_parameter(
+    const FullySharded& model,
+    const std::function<void(const std::string& name, const at::Tensor& full)>& visit) {
+  ShardedModel& sharded = *model.sharded();
+  const at::NoGradGuard no_grad;
+  const auto& names = sharded.names();
+  for (std::size_t begin = 0; begin < names.size();) {
+    // Names of one unit that follow each other are read in one gather.
+    std::size_t end = begin;
+    while (end < names.size() && names[end].unit == names[begin].unit) ++end;
+    sharded.with_full(names[begin].unit, [&] {
+      if (sharded.comm().rank() != 0) return;
+      const auto& leaves = sharded.groups()[names[begin].unit].param().leaves();
+      for (std::size_t i = begin; i < end; ++i) {
+        visit(names[i].name, leaves[names[i].parameter].full_view);
+      }
+    });
+    begin = end;
+  }
+}
+
+StateDict full_state_dict(const FullySharded& model) {
+  StateDict state;
+  for_each_full_parameter(model, [&](const std::string& name, const at::Tensor& full) {
+    state.insert(name, full.clone());
+  });
+  if (model.communicator()->rank() == 0) {
+    for (const auto& buffer : model.root().named_buffers()) {
+      state.insert(buffer.key(), buffer.value().detach().clone());
+    }
+  }
+  return state;
+}
+
+void load_full_state_dict(FullySharded& model, const StateDict& state) {
+  ShardedModel& sharded = *model.sharded();
+  Communicator& comm = sharded.comm();
+  const bool first = comm.rank() == 0;
+  const std::string problem =
+      broadcast_text(comm, first ? first_problem(sharded, model.root(), state) : std::string());
+  CONVOY_REQUIRE(problem.empty(), kInvalidArgument, "FSDP: load_full_state_dict: ", problem);
+
+  const at::NoGradGuard no_grad;
+  const EditScope edit = model.edit();
+  for (std::size_t u = 0; u < sharded.groups().size(); ++u) {
+    const FlatParam& param = sharded.groups()[u].param();
+    at::Tensor values;
+    if (first) {
+      values =
+          at::zeros({param.layout().total_numel()}, sharded.groups()[u].storage().full().options());
+      for (std::size_t i = 0; i < param.leaves().size(); ++i) {
+        const ParameterPlace& place = param.layout().places[i];
+        values.narrow(0, place.start, place.numel)
+            .copy_(state[param.leaves()[i].name].detach().reshape({-1}));
+      }
+    }
+    sharded.replace_values(u, values);
+  }
+  for (const auto& buffer : model.root().named_buffers()) {
+    at::Tensor target = buffer.value();
+    if (first) target.copy_(state[buffer.key()].detach());
+    comm.broadcast(target, 0, {.tag = buffer.key()})->wait();
+  }
+}
+
+}  // namespace convoy::fsdp

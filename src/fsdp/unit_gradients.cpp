@@ -1,0 +1,224 @@
+// Copies, accumulates and reduces the gradients of one unit.
+#include "unit_gradients.h"
+
+#include "convoy/base/check.h"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace convoy::fsdp {
+namespace {
+
+at::Tensor dense(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+}
+
+// A gradient that no leaf of this shape can be stepped with: its last size is one too many, which
+// cannot be broadcast into the leaf. Holds ones, so that zeroing it in place can be seen.
+at::Tensor make_placeholder(const FlatParam::Leaf& leaf) {
+  const auto& sizes = leaf.piece.sizes;
+  const std::int64_t last = sizes.empty() ? 1 : sizes.back();
+  return at::ones({last + 1}, leaf.tensor.scalar_type());
+}
+
+}  // namespace
+
+UnitGradients::UnitGradients(const FlatParam& param, std::shared_ptr<GradBufferPool> pool,
+                             std::string name)
+    : param_(param),
+      pool_(std::move(pool)),
+      name_(std::move(name)),
+      in_buffer_(param.leaves().size()),
+      used_(param.leaves().size()),
+      placeholders_(param.leaves().size()),
+      stashed_(param.leaves().size()) {}
+
+at::Tensor UnitGradients::place(const at::Tensor& buffer, std::size_t index) const {
+  const ParameterPlace& at = param_.layout().places[index];
+  return buffer.narrow(0, at.start, at.numel).view(param_.leaves()[index].full_sizes);
+}
+
+bool UnitGradients::placeholder_gone(std::size_t index) const {
+  const at::Tensor& gradient = param_.leaves()[index].tensor.grad();
+  if (!gradient.defined() || !gradient.is_same(placeholders_[index])) return true;
+  return gradient.count_nonzero().item<std::int64_t>() == 0;
+}
+
+void UnitGradients::begin() {
+  for (std::size_t i = 0; i < placeholders_.size(); ++i) {
+    if (!placeholders_[i].defined()) continue;
+    at::Tensor& gradient = param_.leaves()[i].tensor.mutable_grad();
+    if (placeholder_gone(i)) {
+      // Dropped by zero_grad in some form, or replaced by a gradient of the user's own.
+      local_.has[i] = false;
+      stashed_[i].reset();
+      if (gradient.defined() && gradient.is_same(placeholders_[i])) gradient.reset();
+    } else {
+      gradient = std::move(stashed_[i]);
+    }
+    placeholders_[i].reset();
+    stashed_[i].reset();
+  }
+  for (std::size_t i = 0; i < used_.size(); ++i) used_[i] = !local_.empty_at(i);
+}
+
+bool UnitGradients::take_buffer(bool plain) {
+  const std::int64_t numel = param_.layout().total_numel();
+  buffer_ = plain ? pool_->take_plain(numel) : pool_->try_take(numel);
+  in_buffer_.assign(in_buffer_.size(), false);
+  return has_buffer();
+}
+
+void UnitGradients::add(std::size_t index, const at::Tensor& gradient) {
+  at::Tensor target = place(buffer_.tensor(), index);
+  if (in_buffer_[index]) {
+    target.add_(dense(gradient));
+  } else if (!local_.empty_at(index)) {
+    at::add_out(target, place(local_.buffer, index), dense(gradient));
+  } else {
+    target.copy_(dense(gradient));
+  }
+  in_buffer_[index] = true;
+  used_[index] = true;
+}
+
+void UnitGradients::add_to(Filled& filled, std::size_t index, const at::Tensor& gradient) {
+  if (!filled.buffer.defined()) {
+    filled.buffer = at::empty({param_.layout().total_numel()}, gradient.scalar_type());
+    filled.has.assign(used_.size(), false);
+  }
+  at::Tensor target = place(filled.buffer, index);
+  if (filled.has[index]) {
+    target.add_(dense(gradient));
+  } else {
+    target.copy_(dense(gradient));
+  }
+  filled.has[index] = true;
+}
+
+void UnitGradients::add_local(std::size_t index, const at::Tensor& gradient) {
+  add_to(local_, index, gradient);
+}
+
+void UnitGradients::add_late(std::size_t index, const at::Tensor& gradient) {
+  add_to(late_, index, gradient);
+}
+
+at::Tensor UnitGradients::output_buffer() {
+  const auto& leaves = param_.leaves();
+  bool accumulates = false;
+  for (const auto& leaf : leaves) accumulates = accumulates || leaf.tensor.grad().defined();
+  const std::int64_t numel = param_.layout().slice_numel;
+  if (accumulates) return at::empty({numel}, buffer_.tensor().scalar_type());
+
+  bool reusable = kept_.defined() && kept_.storage().use_count() == kept_views_.size() + 1;
+  for (const at::Tensor& view : kept_views_) reusable = reusable && view.use_count() == 1;
+  if (!reusable) {
+    kept_ = at::empty({numel}, buffer_.tensor().scalar_type());
+    kept_views_.clear();
+    for (const auto& leaf : leaves) {
+      kept_views_.push_back(
+          kept_.narrow(0, leaf.piece.slice_offset, leaf.piece.numel).view(leaf.piece.sizes));
+    }
+  }
+  return kept_;
+}
+
+void UnitGradients::zero_missing(const at::Tensor& buffer, const std::vector<bool>& has) const {
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    const bool missing = has.empty() || !has[i];
+    if (missing && param_.leaves()[i].tensor.requires_grad()) place(buffer, i).zero_();
+  }
+}
+
+ReduceInFlight UnitGradients::begin_reduce(Communicator& comm) {
+  CONVOY_CHECK(has_buffer(), "unit ", name_, " has no gradient buffer");
+  for (std::size_t i = 0; i < used_.size(); ++i) {
+    if (in_buffer_[i] || local_.empty_at(i)) continue;
+    place(buffer_.tensor(), i).copy_(place(local_.buffer, i));
+    in_buffer_[i] = true;
+  }
+  zero_missing(buffer_.tensor(), in_buffer_);
+  local_.clear();
+  ReduceInFlight flight;
+  flight.output = output_buffer();
+  flight.input = std::move(buffer_);
+  flight.work =
+      comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg, {.tag = name_});
+  return flight;
+}
+
+ReduceInFlight UnitGradients::begin_late_reduce(Communicator& comm) {
+  ReduceInFlight flight;
+  flight.adds = true;
+  flight.input = pool_->take_plain(param_.layout().total_numel());
+  if (late_.buffer.defined()) {
+    zero_missing(late_.buffer, late_.has);
+    flight.input.tensor().copy_(late_.buffer);
+  } else {
+    zero_missing(flight.input.tensor(), {});
+  }
+  late_.clear();
+  flight.output = at::empty({param_.layout().slice_numel}, flight.input.tensor().scalar_type());
+  flight.work = comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg,
+                                    {.tag = name_ + " (second round)"});
+  return flight;
+}
+
+void UnitGradients::finish_reduce(ReduceInFlight flight) {
+  flight.work->wait();
+  if (flight.adds) {
+    reduced_.add_(flight.output);
+  } else {
+    reduced_ = std::move(flight.output);
+  }
+}
+
+void UnitGradients::put_on_leaves(const std::vector<bool>& used) {
+  const auto& leaves = param_.leaves();
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (!used[i]) continue;
+    const ParameterPiece& piece = leaves[i].piece;
+    const at::Tensor value =
+        reduced_.is_same(kept_)
+            ? kept_views_[i]
+            : reduced_.narrow(0, piece.slice_offset, piece.numel).view(piece.sizes);
+    at::Tensor& gradient = leaves[i].tensor.mutable_grad();
+    if (!gradient.defined()) {
+      gradient = value;
+      continue;
+    }
+    CONVOY_REQUIRE(gradient.sizes() == value.sizes(), kMisuse, "FSDP: the gradient on '",
+                   leaves[i].name, "' has shape ", gradient.sizes(), ", its shard ", value.sizes(),
+                   "; a gradient set by hand must have the shard's shape");
+    gradient.add_(value);
+  }
+  reduced_.reset();
+}
+
+void UnitGradients::set_placeholders() {
+  const auto& leaves = param_.leaves();
+  for (std::size_t i = 0; i < leaves.size(); ++i) {
+    if (local_.empty_at(i)) continue;
+    at::Tensor& gradient = leaves[i].tensor.mutable_grad();
+    placeholders_[i] = make_placeholder(leaves[i]);
+    stashed_[i] = std::exchange(gradient, placeholders_[i]);
+  }
+}
+
+void UnitGradients::abandon() noexcept {
+  buffer_ = {};
+  local_.clear();
+  late_.clear();
+  reduced_.reset();
+}
+
+std::int64_t UnitGradients::local_bytes() const noexcept {
+  std::int64_t bytes = 0;
+  if (local_.buffer.defined()) bytes += static_cast<std::int64_t>(local_.buffer.nbytes());
+  if (late_.buffer.defined()) bytes += static_cast<std::int64_t>(late_.buffer.nbytes());
+  return bytes;
+}
+
+}  // namespace convoy::fsdp

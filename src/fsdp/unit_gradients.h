@@ -1,0 +1,101 @@
+// The gradients of one unit: from what arrives during backward to shard gradients on the leaves.
+#pragma once
+
+#include "convoy/comm/communicator.h"
+#include "flat_param.h"
+#include "grad_buffers.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace convoy::fsdp {
+
+/// A reduction that has been started. Moved once into finish_reduce.
+struct ReduceInFlight {
+  WorkPtr work;
+  GradBufferLease input;  ///< Full gradients of this rank; must stay until the work is done.
+  at::Tensor output;      ///< This rank's slice of the mean.
+  bool adds = false;      ///< A second round: its output is added to the first one's.
+};
+
+/// Note [Where gradients are]
+/// A gradient that arrives is copied once, into its place in a full buffer on loan from the pool,
+/// and never touches the leaf: the hook before AccumulateGrad takes it. When the unit is complete
+/// the buffer is reduced into this rank's slice. Gradients of a backward under no_sync stay in a
+/// full buffer of the unit's own (`local_`), and the leaves carry placeholders: a gradient that
+/// cannot be stepped with (its shape fits no leaf) and whose loss or zeroing tells that the user
+/// dropped it. Thread rule: the thread that runs backward.
+class UnitGradients {
+ public:
+  UnitGradients(const FlatParam& param, std::shared_ptr<GradBufferPool> pool, std::string name);
+
+  /// Starts a backward: forgets what was dropped by zero_grad since the last one.
+  void begin();
+  bool has_buffer() const noexcept { return static_cast<bool>(buffer_); }
+  /// Gets a buffer for this backward, from outside the pool if `plain`. False if none is free.
+  bool take_buffer(bool plain);
+  /// Takes a gradient of full shape for leaf `index` into the buffer.
+  void add(std::size_t index, const at::Tensor& gradient);
+  /// As add, under no_sync.
+  void add_local(std::size_t index, const at::Tensor& gradient);
+  /// As add, after this backward's reduction has been started: kept for a second round.
+  void add_late(std::size_t index, const at::Tensor& gradient);
+
+  /// Starts the reduction of everything that arrived; what did not counts as zero. Collective.
+  ReduceInFlight begin_reduce(Communicator& comm);
+  /// The second round: reduces what came late; zeros where nothing did. Collective.
+  ReduceInFlight begin_late_reduce(Communicator& comm);
+  /// Waits, gives the input back and keeps the output for put_on_leaves.
+  void finish_reduce(ReduceInFlight flight);
+
+  bool used(std::size_t index) const { return used_[index] || !late_.empty_at(index); }
+  bool has_late() const noexcept { return late_.buffer.defined(); }
+  /// Puts the reduced slices on the leaves, or adds them to the gradients there, where `used`.
+  void put_on_leaves(const std::vector<bool>& used);
+  /// Ends a backward under no_sync: stashes gradients of the leaves and sets placeholders.
+  void set_placeholders();
+  /// Drops everything of a backward that failed.
+  void abandon() noexcept;
+
+  /// Bytes of full-size gradients held outside of the pool.
+  std::int64_t local_bytes() const noexcept;
+
+ private:
+  /// A full-size buffer with a note of which leaves have a value in it.
+  struct Filled {
+    at::Tensor buffer;
+    std::vector<bool> has;
+    bool empty_at(std::size_t index) const { return has.empty() || !has[index]; }
+    void clear() noexcept {
+      buffer.reset();
+      has.clear();
+    }
+  };
+
+  at::Tensor place(const at::Tensor& buffer, std::size_t index) const;
+  void add_to(Filled& filled, std::size_t index, const at::Tensor& gradient);
+  at::Tensor output_buffer();
+  /// Zeroes the places of trainable leaves that have no value, so that they count as zero.
+  void zero_missing(const at::Tensor& buffer, const std::vector<bool>& has) const;
+  bool placeholder_gone(std::size_t index) const;
+
+  const FlatParam& param_;
+  std::shared_ptr<GradBufferPool> pool_;
+  std::string name_;
+  GradBufferLease buffer_;
+  std::vector<bool> in_buffer_;  ///< Leaf has a value in buffer_.
+  std::vector<bool> used_;       ///< Leaf got a gradient in this backward or under no_sync before.
+  Filled local_;                 ///< Accumulated under no_sync.
+  Filled late_;
+  at::Tensor reduced_;  ///< Output of this backward's reduction.
+  std::vector<at::Tensor> placeholders_;
+  std::vector<at::Tensor> stashed_;  ///< Shard gradients that were on the leaves before no_sync.
+  at::Tensor kept_;                  ///< Slice reused from step to step while nobody else holds it.
+  std::vector<at::Tensor> kept_views_;
+};
+
+}  // namespace convoy::fsdp

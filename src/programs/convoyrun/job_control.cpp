@@ -37,6 +37,8 @@ JobControl::JobControl(EventLoop& loop, const std::string& address, const std::s
 JobControl::~JobControl() { loop_.remove(server_.epoll_fd()); }
 
 RankMark JobControl::rank_ended(int rank) {
+  // What it said before its end is heard before its end.
+  server_.process();
   exits_.push_back(rank);
   server_.mark_exited(rank);
   return server_.page().read(rank);

@@ -75,7 +75,8 @@ std::string describe_start(const Options& options, const JobPlan& plan, const Lo
   const auto count = plan.variables.world_size;
   std::string text = concat("run ", plan.run_id, ": ", count, count == 1 ? " rank" : " ranks");
   const auto cores = usable_cores().size();
-  if (options.ranks == 0) text += concat(" (auto: ", cores, " usable cores)");
+  if (options.ranks == 0)
+    text += concat(" (auto: ", cores, cores == 1 ? " usable core)" : " usable cores)");
   if (!plan.variables.omp_num_threads.empty()) {
     text += concat(", OMP_NUM_THREADS=", plan.variables.omp_num_threads, " for each (");
     text += options.bind_to == BindTo::kCore
@@ -119,7 +120,7 @@ int launch(const Options& options, const std::vector<std::string>& argv,
 
   Outcome outcome = supervisor.run();
   tell_failure(outcome, console);
-  if (!outcome.not_runnable.empty()) console.say(outcome.not_runnable);
+  if (!outcome.not_runnable.empty()) console.say(concat("error: ", outcome.not_runnable));
   if (report) {
     try {
       report->write(report_json(outcome, argv));

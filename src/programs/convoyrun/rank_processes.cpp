@@ -97,13 +97,12 @@ void RankProcesses::watch_start(int rank) {
   });
 }
 
-void RankProcesses::reap() {
-  for (;;) {
+int RankProcesses::reap() {
+  for (int count = 0;; ++count) {
     int status = 0;
     rusage usage{};
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
-    if (pid < 0 && errno == EINTR) continue;
-    if (pid <= 0) return;
+    if (pid <= 0) return count;
     const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
       return rank.pid == pid && rank.is_running();
     });

@@ -30,8 +30,9 @@ class RankProcesses {
 
   /// Starts one rank. Error: kSystem.
   void start(int rank, SpawnRequest request);
-  /// Collects processes that have ended. Call it after each SIGCHLD.
-  void reap();
+  /// Collects processes that have ended. Call it after each SIGCHLD. Returns how many there were: a
+  /// SIGCHLD without any tells of a child that was stopped or goes on.
+  int reap();
 
   /// Sends a signal to the group of a running rank: it, and the children that stayed with it.
   void signal_group(int rank, int signal_number);

@@ -19,7 +19,7 @@ constexpr double kNoticeTime = 1;
 // After SIGKILL; only a process that hangs in the kernel needs longer, and it is not waited for.
 constexpr double kKillTime = 5;
 // Until it is certain that ranks wait in the store for a rank that has left.
-constexpr double kAbandonedTime = 3;
+constexpr double kAbandonedTime = 2;
 
 bool is_allowed(Stage from, Stage to) {
   switch (from) {
@@ -111,8 +111,7 @@ Outcome Supervisor::run() {
 
 void Supervisor::on_signal(int signal_number) {
   if (signal_number == SIGCHLD) {
-    processes_.reap();
-    look_at_liveness();
+    if (processes_.reap() == 0) look_at_liveness();
     return;
   }
   const auto notices = notice_signals();

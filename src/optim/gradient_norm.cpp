@@ -16,6 +16,8 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace convoy::optim {
@@ -25,16 +27,21 @@ constexpr std::int64_t kBlock = kShardAlignment;
 /// Elements summed between two visits of the accumulator, or converted at a time.
 constexpr std::int64_t kChunk = 128 * kBlock;
 
-/// What this rank sums: flat contiguous gradients, each from a block's start on.
+/// A run of one gradient that this rank sums, from a block's start on.
+struct Part {
+  at::Tensor gradient;  ///< Contiguous.
+  std::int64_t offset;
+};
+
+/// What this rank sums.
 struct Share {
-  std::vector<at::Tensor> parts;
+  std::vector<Part> parts;
   std::vector<std::int64_t> lengths;
-  std::int64_t replicated_with_gradient = 0;  ///< A hash of which they are, below 2^15.
 };
 
 std::int64_t blocks_of(std::int64_t numel) { return (numel + kBlock - 1) / kBlock; }
 
-at::Tensor flat_gradient(const ShardSpan& span) {
+at::Tensor contiguous_gradient(const ShardSpan& span) {
   const auto& grad = span.leaf.grad();
   CONVOY_REQUIRE(
       grad.layout() == at::kStrided && grad.is_cpu() && at::isFloatingType(grad.scalar_type()),
@@ -43,7 +50,7 @@ at::Tensor flat_gradient(const ShardSpan& span) {
   CONVOY_REQUIRE(grad.numel() == span.numel, kInvalidArgument, "clip_grad_norm_: the gradient of '",
                  span.name, "' has ", grad.numel(), " elements and its parameter has ", span.numel,
                  " on this rank");
-  return grad.detach().contiguous().view({-1});
+  return grad.contiguous();
 }
 
 void check_cut(const ShardSpan& span) {
@@ -64,22 +71,18 @@ bool has_gradient(const ShardSpan& span) {
 /// A rank takes its own slices whole and an equal part of the blocks that all ranks hold.
 Share share_of(std::span<const ShardSpan> spans, int rank, int size) {
   std::int64_t common_blocks = 0;
-  std::uint32_t hash = 2166136261u;  // FNV-1a over one byte a replicated span.
   for (const auto& span : spans) {
     check_cut(span);
-    if (!span.replicated) continue;
-    if (has_gradient(span)) common_blocks += blocks_of(span.numel);
-    hash = (hash ^ static_cast<std::uint32_t>(has_gradient(span))) * 16777619u;
+    if (span.replicated && has_gradient(span)) common_blocks += blocks_of(span.numel);
   }
   const std::int64_t first = common_blocks * rank / size;
   const std::int64_t last = common_blocks * (rank + 1) / size;
 
   Share share;
-  share.replicated_with_gradient = static_cast<std::int64_t>((hash >> 16 ^ hash) & 0x7fff);
   std::int64_t passed = 0;
   for (const auto& span : spans) {
     if (!has_gradient(span)) continue;
-    const auto flat = flat_gradient(span);
+    auto gradient = contiguous_gradient(span);
     std::int64_t begin = 0;
     std::int64_t end = span.numel;
     if (span.replicated) {
@@ -88,23 +91,34 @@ Share share_of(std::span<const ShardSpan> spans, int rank, int size) {
       passed += blocks_of(span.numel);
     }
     if (begin == end) continue;
-    share.parts.push_back(flat.narrow(0, begin, end - begin));
+    share.parts.push_back({std::move(gradient), begin});
     share.lengths.push_back(end - begin);
   }
   return share;
 }
 
+/// Which replicated parameters have a gradient, as 15 bits.
+std::int64_t presence_of(std::span<const ShardSpan> spans) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a over one byte a span.
+  for (const auto& span : spans) {
+    if (span.replicated) hash = (hash ^ static_cast<std::uint32_t>(has_gradient(span))) * 16777619U;
+  }
+  return static_cast<std::int64_t>((hash >> 16 ^ hash) & 0x7fff);
+}
+
 /// Calls use(pointer, count) on consecutive runs of [begin, end) of `part` that start at blocks;
 /// half-precision values are widened first, which is exact.
 template <typename Use>
-void for_each_run(const at::Tensor& part, std::int64_t begin, std::int64_t end, const Use& use) {
+void for_each_run(const Part& part, std::int64_t begin, std::int64_t end, const Use& use) {
+  const auto& gradient = part.gradient;
   for (; begin < end; begin += kChunk) {
+    const auto at = part.offset + begin;
     const auto count = std::min(kChunk, end - begin);
-    switch (part.scalar_type()) {
-      case at::kFloat: use(part.const_data_ptr<float>() + begin, count); break;
-      case at::kDouble: use(part.const_data_ptr<double>() + begin, count); break;
+    switch (gradient.scalar_type()) {
+      case at::kFloat: use(gradient.const_data_ptr<float>() + at, count); break;
+      case at::kDouble: use(gradient.const_data_ptr<double>() + at, count); break;
       default: {
-        const auto wide = part.narrow(0, begin, count).to(at::kFloat);
+        const auto wide = gradient.view({-1}).narrow(0, at, count).to(at::kFloat);
         use(wide.const_data_ptr<float>(), count);
       }
     }
@@ -161,8 +175,14 @@ void combine(Communicator* comm, std::span<std::int64_t> words, ReduceOp op,
   view.copy_(tensor);
 }
 
-void check_same_gradients(bool same) {
-  CONVOY_REQUIRE(same, kMismatch,
+/// Throws the same on all ranks, but for one that cannot take part: that throws its own error.
+void check_ranks(const std::optional<Error>& own, bool all_took_part, bool same_gradients) {
+  if (own) throw *own;
+  CONVOY_REQUIRE(
+      all_took_part, kMismatch,
+      "clip_grad_norm_: another rank has a gradient that cannot be clipped; its own error "
+      "says which, and nothing was scaled");
+  CONVOY_REQUIRE(same_gradients, kMismatch,
                  "clip_grad_norm_: the ranks disagree about which replicated parameters have "
                  "gradients; every rank must have run a synchronised backward of the same model, "
                  "and zero_grad on all or none");
@@ -175,26 +195,33 @@ double gradient_norm(std::span<const ShardSpan> spans, Communicator* comm, doubl
   const at::NoGradGuard no_grad;
   const int rank = comm == nullptr ? 0 : comm->rank();
   const int size = comm == nullptr ? 1 : comm->size();
-  const auto share = share_of(spans, rank, size);
-  const auto hash = share.replicated_with_gradient;
+  const auto presence = presence_of(spans);
+  Share share;
+  std::optional<Error> error;  // Thrown after the exchange, so that no rank waits for this one.
+  try {
+    share = share_of(spans, rank, size);
+  } catch (const Error& caught) {
+    error = caught;
+  }
+  const std::int64_t failed = error ? 1 : 0;
 
   if (p == std::numeric_limits<double>::infinity()) {
-    std::array<std::int64_t, 3> words = {local_largest(share), hash, -hash};
+    std::array<std::int64_t, 4> words = {local_largest(share), presence, -presence, failed};
     combine(comm, words, ReduceOp::kMax, tag);
-    check_same_gradients(words[1] == -words[2]);
+    check_ranks(error, words[3] == 0, words[1] == -words[2]);
     return std::bit_cast<double>(words[0]);
   }
-  // Besides the sum's words, the hash and its square: all hashes are equal exactly if
-  // size * sum(hash^2) = sum(hash)^2.
+  // All presences are equal exactly if size * sum(presence^2) = sum(presence)^2.
   constexpr int kWords = ExactSum::kWords;
-  std::array<std::int64_t, kWords + 2> words{};
+  std::array<std::int64_t, kWords + 3> words{};
   const auto own = local_sum(share, p).words();
   std::copy(own.begin(), own.end(), words.begin());
-  words[kWords] = hash;
-  words[kWords + 1] = hash * hash;
+  words[kWords] = presence;
+  words[kWords + 1] = presence * presence;
+  words[kWords + 2] = failed;
   combine(comm, words, ReduceOp::kSum, tag);
-  check_same_gradients(comm == nullptr ||
-                       size * words[kWords + 1] == words[kWords] * words[kWords]);
+  check_ranks(error, words[kWords + 2] == 0,
+              size * words[kWords + 1] == words[kWords] * words[kWords]);
   const double total = ExactSum::from_words(std::span(words).first<kWords>()).rounded();
   if (p == 2) return std::sqrt(total);
   return p == 1 ? total : std::pow(total, 1 / p);

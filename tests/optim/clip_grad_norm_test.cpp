@@ -283,6 +283,19 @@ TEST_CASE("clip_grad_norm_: ranks that disagree get one error, not different nor
                    [&] { clip_grad_norm_(spans, &r.comm(), 1.0, p); });
     });
   }
+  // A gradient that one rank cannot clip: nobody waits for it, nobody scales.
+  for (const double p : {2.0, kInfinity}) {
+    run_ranks(3, [&](Rank& r) {
+      auto leaf = torch::zeros({32}).requires_grad_();
+      leaf.mutable_grad() = torch::ones({32});
+      if (r.rank() == 2) leaf.mutable_grad() = torch::ones({32}).to_sparse();
+      const std::vector<ShardSpan> spans = {{"w", {96}, 32 * r.rank(), 32, leaf, false}};
+      check_throws(r.rank() == 2 ? ErrorKind::kInvalidArgument : ErrorKind::kMismatch,
+                   r.rank() == 2 ? "gradient of 'w'" : "another rank",
+                   [&] { clip_grad_norm_(spans, &r.comm(), 1.0, p); });
+      if (r.rank() != 2) check(leaf.grad().eq(1).all().item<bool>(), "unscaled");
+    });
+  }
   REQUIRE_THROWS_WITH(run_ranks(2,
                                 [](Rank& r) {
                                   clip_grad_norm_(std::span<const ShardSpan>(), &r.comm(),

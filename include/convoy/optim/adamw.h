@@ -30,10 +30,12 @@ struct AdamWOptions {
 /// place, the length of its tensor or the number of threads. Gradients of another dtype or layout
 /// are converted first. A parameter without a gradient is left alone; an empty one gets no state; a
 /// tensor listed twice in one group is stepped once. Every stepped parameter's version is raised,
-/// so that a backward through an older graph fails instead of reading new values. Errors:
-/// kInvalidArgument for an option out of range, a parameter of another dtype or device or in two
-/// groups, a sparse gradient, a gradient or a loaded state of another shape; nothing has been
-/// changed then.
+/// so that a backward through an older graph fails instead of reading new values.
+///
+/// Errors: kInvalidArgument for an option out of range, a parameter of another dtype or device or
+/// in two groups, a sparse gradient, a gradient or a loaded state of another shape; nothing has
+/// been changed then.
+///
 /// Thread rule: one thread at a time.
 class AdamW : public torch::optim::AdamW {
  public:

@@ -23,13 +23,17 @@ namespace convoy::optim {
 ///
 /// Collective: every rank of `comm` calls it, with the same p and max_norm, also one whose spans
 /// are empty or have no gradients. The blocks of replicated spans are shared out over the ranks.
-/// Without `comm` (null) the spans are all there is. p > 0; infinity takes the largest magnitude.
-/// Gradients: dense CPU tensors of floating dtype, of the leaf's shape, any layout; undefined ones
-/// count as absent. If the norm is not finite it is returned so, and the gradients are scaled by
-/// what the formula gives (0 or nan), as in PyTorch; with `error_if_nonfinite` kInvalidArgument is
-/// thrown on all ranks and the gradients stay as they are. Errors: kInvalidArgument (p, max_norm,
-/// sparse or ill-shaped gradient); kMismatch on all ranks when a replicated parameter has a
-/// gradient on some ranks only, or the arguments differ; those of the communicator.
+/// Without `comm` (null) the spans are all there is.
+///
+/// p > 0; infinity takes the largest magnitude. Gradients: dense CPU tensors of floating dtype, of
+/// the leaf's shape, any layout; undefined ones count as absent. A norm that is not finite is
+/// returned so, and the gradients are scaled by what the formula gives (0 or nan), as in PyTorch;
+/// with `error_if_nonfinite` kInvalidArgument is thrown on all ranks instead.
+///
+/// Errors, after which no rank has scaled anything: kInvalidArgument (p, max_norm, a sparse or
+/// ill-shaped gradient; the other ranks then get kMismatch); kMismatch on all ranks when a
+/// replicated parameter has a gradient on some ranks only, or the arguments differ; those of the
+/// communicator.
 double clip_grad_norm_(std::span<const ShardSpan> spans, Communicator* comm, double max_norm,
                        double p = 2.0, bool error_if_nonfinite = false);
 

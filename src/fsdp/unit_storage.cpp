@@ -5,6 +5,7 @@
 #include "private_mapping.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 namespace convoy::fsdp {
 namespace {

@@ -1,0 +1,78 @@
+# The torch header, compiled once for the sources that need it.
+#
+# Reading the compiled header costs more than ATen/core/Tensor.h does from its source (9 s against 3),
+# and less than torch/nn or torch/torch.h does (8 s against 16). So a source gets it only if it
+# includes a torch/ header, directly or through headers of the project.
+
+# convoy_needs_torch_header(out file): looks at the includes of `file`, at configure time.
+function(convoy_needs_torch_header out file)
+  get_property(known GLOBAL PROPERTY "CONVOY_NEEDS_TORCH_${file}")
+  if(NOT "${known}" STREQUAL "")
+    set(${out} ${known} PARENT_SCOPE)
+    return()
+  endif()
+  set_property(GLOBAL PROPERTY "CONVOY_NEEDS_TORCH_${file}" FALSE)  # Ends circles.
+  set(needs FALSE)
+  file(STRINGS "${file}" includes REGEX "^#include [<\"]")
+  cmake_path(GET file PARENT_PATH here)
+  foreach(include IN LISTS includes)
+    string(REGEX REPLACE "^#include [<\"]([^>\"]+)[>\"].*" "\\1" name "${include}")
+    if(name MATCHES "^torch/")
+      set(needs TRUE)
+      break()
+    endif()
+    foreach(folder IN ITEMS "${PROJECT_SOURCE_DIR}/include" "${PROJECT_SOURCE_DIR}/src"
+                            "${PROJECT_SOURCE_DIR}/tests" "${here}")
+      if(EXISTS "${folder}/${name}")
+        convoy_needs_torch_header(needs "${folder}/${name}")
+        break()
+      endif()
+    endforeach()
+    if(needs)
+      break()
+    endif()
+  endforeach()
+  set_property(GLOBAL PROPERTY "CONVOY_NEEDS_TORCH_${file}" ${needs})
+  set(${out} ${needs} PARENT_SCOPE)
+endfunction()
+
+# Lets the sources of a target that need the torch header use the compiled one. It was compiled with
+# -fPIC, and gcc takes it only where the flags agree, so such programs are compiled with -fPIC too
+# instead of -fPIE.
+function(convoy_reuse_torch_pch target)
+  if(NOT CONVOY_TORCH_PCH)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(users "")
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}" NORMALIZE)
+    convoy_needs_torch_header(needs "${source}")
+    if(needs)
+      list(APPEND users "${source}")
+    else()
+      set_source_files_properties("${source}" PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+    endif()
+  endforeach()
+  if(NOT users)
+    return()
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM convoy_torch_pch)
+endfunction()
+
+if(CONVOY_TORCH_PCH)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp"
+    CONTENT "// Exists to own the precompiled torch header.\n")
+  add_library(convoy_torch_pch OBJECT EXCLUDE_FROM_ALL
+    "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp")
+  target_link_libraries(convoy_torch_pch PRIVATE Convoy::torch)
+  target_compile_options(convoy_torch_pch PRIVATE
+    $<TARGET_PROPERTY:convoy_warnings,INTERFACE_COMPILE_OPTIONS>)
+  set_target_properties(convoy_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_precompile_headers(convoy_torch_pch PRIVATE <torch/torch.h>)
+endif()

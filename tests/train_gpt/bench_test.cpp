@@ -1,0 +1,102 @@
+// scripts/bench end to end, on the smallest model.
+#include "support/catch.h"
+#include "train_gpt/runs.h"
+
+using namespace convoy::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+std::vector<std::string> bench_command(const std::vector<std::string>& arguments) {
+  std::vector<std::string> command{CONVOY_TEST_SCRIPTS "/bench", "--programs",
+                                   CONVOY_TEST_PROGRAMS};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace
+
+TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
+  const Scratch scratch;
+  const std::string data = scratch.write("text.txt", make_text(60'000, 2));
+  const std::string out = (scratch.path() / "out").native();
+  const ProgramResult result = run_program(
+      bench_command({"--model", "tiny", "--steps", "6", "--warmup", "1", "--ranks", "2", "--data",
+                     data, "--out", out, "--", "--layers", "2", "--dim=32", "--seq", "32"}),
+      300s);
+  INFO(result.err);
+  INFO(result.out);
+  REQUIRE(result.exit_code == 0);
+  const std::string last = "summary: " + out + "/summary.json\n";
+  REQUIRE(result.out.ends_with(last));
+  REQUIRE(result.out == read_whole(out + "/table.txt") + last);
+
+  const Json summary = Json::parse(read_whole(out + "/summary.json"));
+  for (const char* key : {"schema", "unix_time", "convoy", "libtorch", "machine", "config",
+                          "parameters", "data", "runs", "agreement"}) {
+    CAPTURE(key);
+    REQUIRE(summary.contains(key));
+    REQUIRE_FALSE(summary[key].is_null());
+  }
+  REQUIRE(summary["schema"] == 1);
+  REQUIRE(summary["data"]["bytes"] == 60'000);
+  REQUIRE(summary["machine"]["cores"].get<int>() >= 1);
+  REQUIRE(summary["agreement"]["ddp_fsdp_bitwise"] == true);
+  REQUIRE(summary["agreement"]["ok"] == true);
+  REQUIRE(summary["agreement"]["single_max_rel_loss_diff"].get<double>() < 1e-3);
+  REQUIRE(summary["runs"].size() == 4);
+  for (const Json& run : summary["runs"]) {
+    for (const char* key : {"strategy", "ranks", "threads", "exit_code", "steps", "step_s",
+                            "tokens_per_s", "speedup", "efficiency", "exposed_s", "optimizer_s",
+                            "data_s", "comm", "overlap_share", "memory", "loss", "params_xxh3"}) {
+      CAPTURE(run.dump(), key);
+      REQUIRE(run.contains(key));
+    }
+    const bool is_single = run["strategy"] == "single";
+    REQUIRE(run["exit_code"] == 0);
+    REQUIRE(run["steps"] == 6);
+    REQUIRE(run["step_s"]["n"] == (run["strategy"] == "alone" ? 10 : 5));
+    REQUIRE(run["ranks"] == (is_single ? 1 : 2));
+    REQUIRE(run["memory"].size() == (is_single ? 1U : 2U));
+    REQUIRE(run["loss"]["validation"].is_number());
+    REQUIRE(std::filesystem::exists(out + "/" + run["strategy"].get<std::string>() + ".jsonl"));
+    REQUIRE(std::filesystem::exists(out + "/" + run["strategy"].get<std::string>() + ".log"));
+  }
+  REQUIRE(summary["runs"][0]["speedup"] == 1);
+  REQUIRE(summary["runs"][1]["exposed_s"] == 0);
+  REQUIRE(summary["runs"][2]["comm"]["all_reduce"]["payload_bytes"].get<double>() > 0);
+}
+
+TEST_CASE("bench: wrong usage is one line and exit code 2") {
+  const auto refused = [](const std::vector<std::string>& arguments, const std::string& text) {
+    const ProgramResult result = run_program(bench_command(arguments));
+    INFO(result.err);
+    REQUIRE(result.exit_code == 2);
+    REQUIRE(result.out.empty());
+    REQUIRE(result.err.find(text) != std::string::npos);
+    REQUIRE(result.err.find('\n') == result.err.size() - 1);
+  };
+  refused({"--rank", "2"}, "did you mean '--ranks'?");
+  refused({"--model", "smal"}, "did you mean 'small'?");
+  refused({"--strategies", "ddp,fsd"}, "did you mean 'fsdp'?");
+  refused({"--ranks", "0"}, "takes a whole number from 1");
+  refused({"--steps", "3", "--warmup", "3"}, "leaves nothing to time");
+  refused({"--", "--strategy", "ddp"}, "decided by the bench");
+  refused({"--", "--global-batch", "5"}, "does not divide");
+}
+
+TEST_CASE("bench: a run that fails is shown, the others are still compared") {
+  const Scratch scratch;
+  const std::string out = (scratch.path() / "out").native();
+  const ProgramResult result = run_program(
+      bench_command({"--model", "tiny", "--steps", "2", "--warmup", "0", "--strategies",
+                     "single,ddp", "--data", (scratch.path() / "no.txt").native(), "--out", out}),
+      120s);
+  INFO(result.err);
+  REQUIRE(result.exit_code == 1);
+  REQUIRE(result.err.find("single failed with exit code 2") != std::string::npos);
+  REQUIRE(result.err.find("no such file or folder") != std::string::npos);
+  const Json summary = Json::parse(read_whole(out + "/summary.json"));
+  REQUIRE(summary["runs"][0]["exit_code"] == 2);
+  REQUIRE(summary["runs"][0]["step_s"]["median"].is_null());
+}

@@ -1,6 +1,8 @@
 """From what the runs wrote to the numbers of summary.json."""
 import statistics
 
+import bench_runs
+
 SCHEMA = 1
 LOSS_TOLERANCE = 1e-3  # Of single against ddp and fsdp: other sums, other rounding.
 
@@ -102,11 +104,12 @@ def agree(runs):
 
 def configuration(options, start):
     config = dict(start["config"]) if start else {}
-    for name in ("model", "threads", "micro-batch"):  # Differ between the runs, or are ours.
-        config.pop(name, None)
-    return {"ranks": options.ranks, "model": options.model, "strategies": options.strategies,
-            "steps": options.steps, "warmup": options.warmup,
-            "train_gpt": options.training_flags, **config}
+    config.pop("threads", None)  # Differs between the runs.
+    micro_batch, global_batch = bench_runs.divide_batch(options)
+    return {**config, "ranks": options.ranks, "model": options.model,
+            "strategies": options.strategies, "steps": options.steps, "warmup": options.warmup,
+            "micro-batch": micro_batch, "global-batch": global_batch,
+            "train_gpt": options.training_flags}
 
 
 def summarise(options, machine, data, runs, began):

@@ -105,9 +105,9 @@ def memory(runs):
             cells.append(mib(max(values)) if known else "-")
         rows.append([run["strategy"], *cells])
     legend = ("The highest rank in each column. Shared memory: rss counts what a rank has "
-              "touched, its peers' part too; pss shares it out; the parts count what the rank owns. "
-              "rest: rss peak less all parts, unexplained (heap, peers' shared pages, backward's "
-              "temporaries).")
+              "touched, its peers' part too; pss shares it out; the parts count what the rank "
+              "owns. rest: rss peak less all parts, unexplained (heap, peers' shared pages, "
+              "backward's temporaries).")
     return ["Memory of a rank, MiB", *grid(rows), *wrapped(legend)]
 
 

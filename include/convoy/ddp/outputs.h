@@ -7,6 +7,7 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace convoy::detail {
 
@@ -21,13 +22,24 @@ concept RangeLike = requires(const T& value) {
   value.end();
 };
 
-/// Calls `visit` for each tensor in a tensor, optional, pair, tuple, range, map or
-/// torch::OrderedDict, nested to any depth. Other types hold none that could be found; that is
-/// allowed.
+/// A type of the user's own that says where its tensors are: found by argument-dependent lookup as
+/// append_tensors(const T&, std::vector<at::Tensor>&).
+template <class T>
+concept NamesItsTensors = requires(const T& value, std::vector<at::Tensor>& out) {
+  append_tensors(value, out);
+};
+
+/// Calls `visit` for each tensor in a tensor, optional, pair, tuple, range, map, OrderedDict, or
+/// type that defines append_tensors, nested to any depth. Other types hold none that could be
+/// found; that is allowed.
 template <class T, class Visit>
 void for_each_tensor(const T& value, Visit&& visit) {
   if constexpr (std::is_base_of_v<at::Tensor, T>) {
     visit(value);
+  } else if constexpr (NamesItsTensors<T>) {
+    std::vector<at::Tensor> tensors;
+    append_tensors(value, tensors);
+    for (const at::Tensor& tensor : tensors) visit(tensor);
   } else if constexpr (requires { value.has_value(), *value; }) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else if constexpr (TupleLike<T>) {

@@ -52,6 +52,7 @@ class Replica {
   void resume() noexcept;
 
   const CommunicatorPtr& communicator() const noexcept { return comm_; }
+  const torch::nn::Module& module() const noexcept { return *module_; }
   std::vector<ShardSpan> shard_spans() const;
   /// Each tensor once, under the first of its names, in order of registration.
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }

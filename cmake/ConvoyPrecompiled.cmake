@@ -1,6 +1,6 @@
 # The torch header, compiled once for the sources that need it.
 #
-# Reading the compiled header costs more than ATen/core/Tensor.h does from its source (9 s against 3),
+# Reading the compiled header costs more than ATen/core/Tensor.h does from source (9 s against 3),
 # and less than torch/nn or torch/torch.h does (8 s against 16). So a source gets it only if it
 # includes a torch/ header, directly or through headers of the project.
 

@@ -41,7 +41,6 @@
 #include "convoy/ddp/outputs.h"
 #include "convoy/ddp/replica.h"
 #include "convoy/ddp/state_dict.h"
-#include "convoy/decay_groups.h"
 #include "convoy/flat/layout.h"
 #include "convoy/flat/shard_span.h"
 #include "convoy/fsdp/fsdp.h"

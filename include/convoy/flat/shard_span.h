@@ -17,12 +17,12 @@ inline constexpr std::int64_t kShardAlignment = 32;
 /// Elements [begin, begin + numel) of the flattened parameter `name`, held by this rank in `leaf`.
 /// A value; the tensor is shared. In a replicated strategy begin is 0 and numel is all of it.
 struct ShardSpan {
-  std::string name;                 ///< Original name in the model, for example "blocks.0.attn.weight".
+  std::string name;  ///< Original name in the model, for example "blocks.0.attn.weight".
   std::vector<std::int64_t> sizes;  ///< Shape of the whole parameter.
   std::int64_t begin = 0;
-  std::int64_t numel = 0;           ///< 0 if this rank holds nothing of it.
-  at::Tensor leaf;                  ///< The parameter an optimizer steps; its .grad() has its shape.
-  bool replicated = true;           ///< Every rank holds the same elements.
+  std::int64_t numel = 0;  ///< 0 if this rank holds nothing of it.
+  at::Tensor leaf;         ///< The parameter an optimizer steps; its .grad() has its shape.
+  bool replicated = true;  ///< Every rank holds the same elements.
 };
 
 }  // namespace convoy

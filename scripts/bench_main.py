@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Trains the same GPT on the same text as one process, under DDP and under FSDP, and compares them.
+
+    scripts/bench                                  # about three minutes, model small, two ranks
+    scripts/bench --ranks 4 --model base --steps 20 --strategies alone,ddp,fsdp
+    scripts/bench --data notes/ -- --seq 128 --micro-batch 8
+
+Sets up and builds first where that is needed. Exit code: 0 all ran and agree, 1 a run failed,
+2 usage, 3 the losses disagree.
+"""
+import datetime
+import json
+import os
+import pathlib
+import sys
+import time
+
+sys.dont_write_bytecode = True  # Nothing of ours appears in a clean checkout.
+
+import bench_cli
+import bench_ground
+import bench_runs
+import bench_summary
+import bench_table
+
+
+def say(text):
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def make_folder(out):
+    """The folder of this run. `latest` beside the default ones leads to the newest."""
+    if out is not None:
+        folder = pathlib.Path(out)
+    else:
+        stamp = datetime.datetime.now(datetime.timezone.utc).strftime("%Y%m%dT%H%M%SZ")
+        folder = bench_ground.ROOT / "build" / "bench" / stamp
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise bench_cli.UsageError(f"cannot make --out {folder}: {error.strerror}") from error
+    return folder.resolve()
+
+
+def point_latest_at(folder):
+    link = bench_ground.ROOT / "build" / "bench" / "latest"
+    link.parent.mkdir(parents=True, exist_ok=True)
+    fresh = link.with_name(f".latest.{os.getpid()}")
+    fresh.symlink_to(os.path.relpath(folder, link.parent))
+    os.replace(fresh, link)
+
+
+def write_whole(path, text):
+    """A reader sees the whole file or none."""
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def bench(options):
+    programs = bench_ground.find_programs(options, say)
+    data = bench_ground.find_data(options, say)
+    folder = make_folder(options.out)
+    machine = bench_ground.describe_machine()
+    plan = bench_runs.plan_runs(options, programs, data.paths, folder, machine["cores"])
+    began = time.time()
+    runs = []
+    for planned in plan:
+        runs.append(bench_runs.execute(planned, options, say))
+    summary = bench_summary.summarise(options, machine, data, runs, began)
+    write_whole(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
+    table = bench_table.render(summary, data.note)
+    write_whole(folder / "table.txt", table)
+    point_latest_at(folder)
+    print(f"{table}summary: {folder / 'summary.json'}", flush=True)
+    if any(run["exit_code"] != 0 for run in summary["runs"]):
+        return 1
+    return 0 if summary["agreement"]["ok"] else 3
+
+
+def main():
+    try:
+        return bench(bench_cli.parse(sys.argv[1:]))
+    except bench_cli.UsageError as error:
+        say(error)
+        return 2
+    except bench_ground.GroundError as error:
+        say(error)
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

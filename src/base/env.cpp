@@ -16,6 +16,7 @@ constexpr auto kUser = EnvGroup::kUser;
 constexpr auto kLaunch = EnvGroup::kLaunch;
 constexpr auto kForeign = EnvGroup::kForeign;
 constexpr auto kBorrowed = EnvGroup::kBorrowed;
+constexpr auto kBuild = EnvGroup::kBuild;
 
 constexpr std::array kVariables{
     EnvVariable{"CONVOY_LOG", kUser, "warn",
@@ -58,6 +59,12 @@ constexpr std::array kVariables{
                 "Threads of a rank. convoyrun sets it when it is not set, and says so once."},
     EnvVariable{"PYTHON_EXEC", kBorrowed, "python3",
                 "Interpreter with which convoyrun starts a `*.py` program."},
+
+    EnvVariable{"CONVOY_DEPS", kBuild, "`.deps` in the source tree", "Folder for downloads."},
+    EnvVariable{"CONVOY_TORCH", kBuild, "what `scripts/setup` downloads",
+                "Folder of a libtorch to build with (holds `include/` and `lib/`)."},
+    EnvVariable{"Torch_DIR", kBuild, "as above", "Such a libtorch's `share/cmake/Torch`."},
+    EnvVariable{"CMAKE_PREFIX_PATH", kBuild, "as above", "Folders in which a libtorch may be."},
 };
 
 std::string_view title(EnvGroup group) {
@@ -66,6 +73,7 @@ std::string_view title(EnvGroup group) {
     case kLaunch: return "Set by convoyrun, read by the library";
     case kForeign: return "Set by convoyrun for programs that expect torchrun";
     case kBorrowed: return "Belonging to others";
+    case kBuild: return "For setting up and building";
   }
   return "";
 }
@@ -117,7 +125,7 @@ std::string env_page() {
       "Made from the table in `src/base/env.cpp`; a test compares the two. No other variable "
       "changes "
       "what Convoy does.\nAn empty value counts as not set.\n";
-  auto group = EnvGroup::kBorrowed;
+  auto group = EnvGroup::kBuild;
   for (const auto& variable : kVariables) {
     const bool has_default = variable.group != kForeign;
     if (variable.group != group) {

@@ -31,7 +31,9 @@ class ControlSession final : public Session {
 
   ~ControlSession() override {
     if (::getpid() != owner_) return;  // A forked child must not speak for its parent.
-    write_mark(RankPhase::kLeft, {}, 0, {});
+    // The last operation stays: a rank that failed by an exception leaves before that is reported.
+    const auto last = page_.read(rank_);
+    write_mark(RankPhase::kLeft, last.operation, last.sequence, last.tag);
     link_->close(/*is_unwinding=*/std::uncaught_exceptions() > 0);
   }
 

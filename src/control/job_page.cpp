@@ -4,7 +4,6 @@
 #include "convoy/base/check.h"
 #include "convoy/base/trace.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -37,12 +36,6 @@ static_assert(sizeof(RawMark) % sizeof(std::uint64_t) == 0);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 using Words = std::array<std::atomic<std::uint64_t>, kWords>;
-
-template <std::size_t N>
-void copy_cut(char (&to)[N], std::string_view from) {
-  const auto count = std::min(from.size(), N - 1);
-  std::memcpy(to, from.data(), count);
-}
 
 std::string text_of(const char* bytes, std::size_t capacity) {
   return std::string(bytes, ::strnlen(bytes, capacity));
@@ -150,8 +143,8 @@ void JobPage::write(int rank, RankPhase phase, std::string_view operation, std::
   raw.since_ns = trace::now_ns();
   raw.pid = ::getpid();
   raw.phase = static_cast<std::uint32_t>(phase);
-  copy_cut(raw.operation, operation);
-  copy_cut(raw.tag, tag);
+  operation.copy(raw.operation, kOperationBytes - 1);
+  tag.copy(raw.tag, kTagBytes - 1);
   std::array<std::uint64_t, kWords> words;
   std::memcpy(words.data(), &raw, sizeof(raw));
 

@@ -21,6 +21,7 @@ enum class EnvGroup {
   kLaunch,    ///< convoyrun sets it for its ranks, and the library reads it.
   kForeign,   ///< convoyrun sets it for its ranks as torchrun does; the library does not read it.
   kBorrowed,  ///< Belongs to others; Convoy looks at it.
+  kBuild,     ///< Read by scripts/setup and CMake; programs do not read it.
 };
 
 /// One row of the table.

@@ -30,7 +30,10 @@ Communicator::Communicator(int rank, int size, CommunicatorOptions options)
 
 OpContext Communicator::next_context(OpKind kind, OpOptions options,
                                      std::vector<WriteBack> write_backs) {
-  const auto deadline = Deadline::after(options.timeout.value_or(options_.timeout));
+  const auto timeout = options.timeout.value_or(options_.timeout);
+  CONVOY_REQUIRE(timeout.count() > 0, kInvalidArgument,
+                 describe(CallSite{kind, rank_, options.tag}), ": the timeout must be above 0");
+  const auto deadline = Deadline::after(timeout);
   return OpContext{kind, ++sequence_, std::move(options.tag), deadline, std::move(write_backs)};
 }
 

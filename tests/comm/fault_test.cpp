@@ -129,11 +129,11 @@ TEST_CASE("an exception in one rank reaches the others as its leaving") {
 
 TEST_CASE("ranks that do not come are named when the time is up") {
   SECTION("two of four") {
-    RankProcesses ranks(4, "join", {"2000"}, {1, 3});
+    RankProcesses ranks(4, "join", {"2000", "2"}, {1, 3});
     require_same_error(ranks, {0, 2}, {"error timeout", "ranks 1 and 3"}, 20s);
   }
   SECTION("rank 0") {
-    RankProcesses ranks(3, "join", {"2000"}, {0});
+    RankProcesses ranks(3, "join", {"2000", "2"}, {0});
     require_same_error(ranks, {1, 2}, {"error timeout", "rank 0"}, 20s);
   }
 }

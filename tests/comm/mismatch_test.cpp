@@ -195,6 +195,7 @@ TEST_CASE("arguments that cannot work are refused before anybody is told") {
     refuse("3 outputs", [&] { comm.all_gather({ones(1), ones(1), ones(1)}, ones(1)); });
     refuse("root 2", [&] { comm.broadcast(ones(1), 2); });
     refuse("root -1", [&] { comm.broadcast(ones(1), -1); });
+    refuse("timeout", [&] { comm.barrier({.timeout = std::chrono::nanoseconds(0)}); });
     refuse("-1 elements", [&] { comm.allocate(-1, at::kFloat); });
     refuse("meta", [&] { comm.all_reduce(at::empty({2}, at::TensorOptions().device(at::kMeta))); });
     // No number was used up, so the group goes on.

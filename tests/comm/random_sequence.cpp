@@ -36,7 +36,7 @@ class Sequence {
 
  private:
   static constexpr int kArenaTensors = 4;
-  static constexpr std::int64_t kMostNumel = 40000;
+  static constexpr std::int64_t kMostNumel = 20000;
 
   struct Flight {
     WorkPtr work;

@@ -115,9 +115,11 @@ void rounds(const Job& job, const Args& args) {
 // recover: the first group fails in the middle of an operation; the next one works.
 void recover(const Job& job, const Args& /*args*/) {
   auto comm = make(job);
-  auto tensor = comm->allocate(1 << 20, at::kFloat);
-  if (job.rank() == 1) comm->abort(Error(ErrorKind::kMisuse, "rank 1 had enough", 1));
+  at::Tensor tensor;
+  // The failure may reach a rank as early as here.
   check_throws(ErrorKind::kMisuse, "rank 1 had enough", [&] {
+    tensor = comm->allocate(1 << 20, at::kFloat);
+    if (job.rank() == 1) comm->abort(Error(ErrorKind::kMisuse, "rank 1 had enough", 1));
     for (;;) comm->all_reduce(tensor)->wait();
   });
   const auto begin = std::chrono::steady_clock::now();
@@ -127,15 +129,16 @@ void recover(const Job& job, const Args& /*args*/) {
   auto again = at::full({10}, static_cast<float>(job.rank()));
   comm->all_reduce(again)->wait();
   check(again.eq(job.world_size() * (job.world_size() - 1) / 2).all().item<bool>(), "wrong sum");
-  // The old tensor is still ours to use.
-  tensor.fill_(3.0F);
+  if (tensor.defined()) tensor.fill_(3.0F);  // It is still ours to use.
   say("done");
 }
 
-// limit RANK BYTES MIB: RANK may only make files up to BYTES; then MIB are allocated.
+// limit RANK BYTES MIB: RANK and those above may only make files up to BYTES; then MIB are
+// allocated. (A rank whose part lies inside what a peer has reserved does not make the file
+// longer.)
 void limit(const Job& job, const Args& args) {
   const auto comm = make(job);
-  if (job.rank() == number(args, 0)) {
+  if (job.rank() >= number(args, 0)) {
     const auto bytes = static_cast<rlim_t>(number(args, 1));
     const rlimit most{bytes, bytes};
     check(::setrlimit(RLIMIT_FSIZE, &most) == 0, "setrlimit");
@@ -161,8 +164,12 @@ void start_limit(const Job& job, const Args& args) {
   make(job);
 }
 
-// join TIMEOUT_MS: only makes the group.
+// join TIMEOUT_MS COUNT: only makes the group, once COUNT ranks have started.
 void join(const Job& job, const Args& args) {
+  for (auto here = job.store()->add("here", 1); here < number(args, 1);) {
+    std::this_thread::sleep_for(5ms);
+    here = job.store()->add("here", 0);
+  }
   make(job, number(args, 0) * 1ms);
   say("done");
 }

@@ -52,7 +52,12 @@ struct alignas(64) OpRecord {
   std::int64_t found;    ///< allocate: the limit that stood in the way, bytes.
 };
 
-enum class RankState : std::uint32_t { kAbsent, kPresent, kLeft };
+enum class RankState : std::uint32_t {
+  kAbsent,
+  kPresent,
+  kLeft,     ///< Ended its communicator.
+  kUnwound,  ///< Ended it while an exception unwound its stack: the job may soon hear why.
+};
 
 /// One rank's part of the control page.
 struct RankBlock {
@@ -68,6 +73,7 @@ struct RankBlock {
   std::atomic<std::uint32_t> bell;          ///< The futex they sleep on.
   alignas(64) std::atomic<RankState> state;
   std::atomic<std::int32_t> pid;
+  std::atomic<std::int64_t> left_ns;  ///< When it left: monotonic time; published by state.
   std::array<std::atomic<std::uint64_t>, 16>
       cpus;  ///< Processors it may run on; published by state.
   std::array<OpRecord, kOpRing> ring;

@@ -48,10 +48,11 @@ class HostCommunicator final : public Communicator {
   ~HostCommunicator() override {
     on_job_failure_.reset();
     // A rank that unwinds from an exception has nothing more to give; peers must hear of it soon.
-    if (std::uncaught_exceptions() == 0) {
+    const bool is_unwinding = std::uncaught_exceptions() > 0;
+    if (!is_unwinding) {
       waiting_.drain(std::min<std::chrono::nanoseconds>(kDrain, options().timeout));
     }
-    group_->leave();
+    group_->leave(is_unwinding);
   }
 
   bool shares_memory() const noexcept override { return true; }

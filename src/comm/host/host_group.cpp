@@ -2,6 +2,7 @@
 #include "comm/host/host_group.h"
 
 #include "comm/host/wake_up.h"
+#include "convoy/base/trace.h"
 
 #include <algorithm>
 #include <bit>
@@ -80,11 +81,17 @@ void HostGroup::enter() const noexcept {
   mine.state.store(RankState::kPresent);
 }
 
-void HostGroup::leave() const noexcept {
-  own().state.store(RankState::kLeft);
+void HostGroup::leave(bool is_unwinding) const noexcept {
+  own().left_ns.store(trace::now_ns());
+  own().state.store(is_unwinding ? RankState::kUnwound : RankState::kLeft);
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) ring(block(r));
   }
+}
+
+bool HostGroup::has_left(int rank) const noexcept {
+  const auto state = block(rank).state.load();
+  return state == RankState::kLeft || state == RankState::kUnwound;
 }
 
 int HostGroup::processors() const noexcept {

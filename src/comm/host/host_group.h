@@ -48,7 +48,8 @@ class HostGroup {
   /// Makes this rank present: pid, processors.
   void enter() const noexcept;
   /// Marks this rank as left and tells the peers.
-  void leave() const noexcept;
+  void leave(bool is_unwinding) const noexcept;
+  bool has_left(int rank) const noexcept;
   /// Processors that the ranks of the group may use together.
   int processors() const noexcept;
 

@@ -68,7 +68,7 @@ std::optional<Error> Liveness::look_for_ended(const OpHeader& op) {
   for (const auto& peer : peers_) {
     if (!has_ended(peer.pid, peer.pidfd)) continue;
     // Leaving comes before ending, so this order of looks does not take a clean end for a crash.
-    if (group_.block(peer.rank).state.load() == RankState::kLeft) continue;
+    if (group_.has_left(peer.rank)) continue;
     return explain_lost(group_, peer.rank,
                         "has ended without leaving the group (killed, crashed or exited)", op);
   }
@@ -80,8 +80,7 @@ std::optional<Error> Liveness::look_for_stopped(const OpHeader& op,
   for (auto& peer : peers_) {
     const auto status = read_process_status(peer.pid);
     // 't', stopped by a debugger, is left to the operation's time limit: somebody is at work there.
-    const bool has_left = group_.block(peer.rank).state.load() == RankState::kLeft;
-    if (has_left || !status || status->state != 'T') {
+    if (group_.has_left(peer.rank) || !status || status->state != 'T') {
       peer.stopped = {};
       peer.is_warned = false;
       continue;

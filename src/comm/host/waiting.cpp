@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 
 // A sleep is never longer, so that ended peers are found in time.
 constexpr auto kSlice = milliseconds(50);
+// For the news of an exception to come from a rank over the launcher to this one.
+constexpr auto kPatienceForCause = milliseconds(300);
 // About what a sleep and a wake-up cost; only where every rank can have a processor to itself.
 constexpr auto kSpin = microseconds(40);
 
@@ -75,14 +77,20 @@ OpState Waiting::wait(const Operation& op) {
 bool Waiting::has_left(const Operation& op) const {
   std::vector<int> left;
   for (int r = 0; r < group_.size(); ++r) {
-    if (r != group_.rank() && group_.block(r).state.load() == RankState::kLeft) left.push_back(r);
+    if (r != group_.rank() && group_.has_left(r)) left.push_back(r);
   }
   if (left.empty()) return false;
   progress_.advance();
   const auto awaited = progress_.awaited_ranks(op);
   for (const int r : left) {
     if (std::find(awaited.begin(), awaited.end(), r) == awaited.end()) continue;
-    group_.fail(explain_lost(group_, r, "has left the group (ended its communicator)", op.header));
+    const bool is_unwound = group_.block(r).state.load() == RankState::kUnwound;
+    const auto since = std::chrono::nanoseconds(trace::now_ns() - group_.block(r).left_ns.load());
+    // The job's failure, which says why, ends this wait if it comes.
+    if (is_unwound && since < kPatienceForCause) continue;
+    const char* how = is_unwound ? "has left the group (an exception unwound it)"
+                                 : "has left the group (ended its communicator)";
+    group_.fail(explain_lost(group_, r, how, op.header));
     return true;
   }
   return false;

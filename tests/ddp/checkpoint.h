@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace convoy::test {
 
@@ -35,6 +37,30 @@ class Checkpoint : public torch::autograd::Function<Checkpoint> {
     output.backward(grads[0]);
     return {input.grad(), torch::Tensor()};
   }
+};
+
+/// A stack of blocks that can be checkpointed each.
+class StackImpl : public torch::nn::Module {
+ public:
+  explicit StackImpl(bool checkpoints) : checkpoints_(checkpoints) {
+    for (int i = 0; i < 4; ++i) {
+      layers_.push_back(register_module("layer_" + std::to_string(i), torch::nn::Linear(5, 5)));
+      segments_.push_back([layer = layers_.back()](const torch::Tensor& x) mutable {
+        return torch::tanh(layer(x));
+      });
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (const Segment& segment : segments_) {
+      x = checkpoints_ ? Checkpoint::run(x, segment) : segment(x);
+    }
+    return x;
+  }
+
+ private:
+  bool checkpoints_;
+  std::vector<torch::nn::Linear> layers_;
+  std::vector<Segment> segments_;
 };
 
 }  // namespace convoy::test

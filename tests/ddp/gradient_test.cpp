@@ -15,7 +15,7 @@
 namespace convoy::test {
 namespace {
 
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(20)};
+const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
 
 std::uint64_t all_reduces(Rank& rank) { return rank.comm().stats()[OpKind::kAllReduce].calls; }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <stdexcept>
 
 namespace convoy::test {
 
@@ -34,11 +35,35 @@ class OddNetImpl : public torch::nn::Module {
 };
 TORCH_MODULE(OddNet);
 
+/// Throws in backward when told to.
+class TripImpl : public torch::nn::Module {
+ public:
+  TripImpl()
+      : first_(register_module("first", torch::nn::Linear(5, 7))),
+        last_(register_module("last", torch::nn::Linear(7, 3))) {}
+  torch::Tensor forward(const torch::Tensor& x, bool trips) {
+    auto middle = first_(x);
+    if (trips) {
+      middle.register_hook([](const torch::Tensor&) { throw std::runtime_error("tripped"); });
+    }
+    return last_(middle);
+  }
+
+ private:
+  torch::nn::Linear first_, last_;
+};
+TORCH_MODULE(Trip);
+
 /// Rank `rank`'s batch of step `step`: [3, width] float32, the same in every process.
 inline torch::Tensor batch_of(int rank, int step, std::int64_t width) {
   auto generator =
       at::detail::createCPUGenerator(static_cast<std::uint64_t>(7919 * step + 104729 * rank + 1));
   return at::randn({3, width}, generator, at::kFloat);
+}
+
+/// The same, and its gradient is wanted.
+inline torch::Tensor input_of(int rank, int step) {
+  return batch_of(rank, step, 5).requires_grad_();
 }
 
 /// A loss of unevenly weighted outputs, so that no two gradients agree by accident.
@@ -48,13 +73,18 @@ inline torch::Tensor loss_of(const torch::Tensor& output, int rank, int step) {
   return (output * output * weights).sum() * (0.5 + rank) + output.sum() * (0.1 * step);
 }
 
-/// The module's parameters under one seed: the same on every rank and in every process.
-template <class Holder>
-Holder seeded(std::uint64_t seed = 3) {
+/// What `make` returns under one seed: the same on every rank and in every process.
+template <class Make>
+auto under_seed(std::uint64_t seed, const Make& make) {
   static std::mutex mutex;  // torch's default generator is one for all threads
   const std::lock_guard lock(mutex);
   torch::manual_seed(seed);
-  return Holder();
+  return make();
+}
+
+template <class Holder>
+Holder seeded(std::uint64_t seed = 3) {
+  return under_seed(seed, [] { return Holder(); });
 }
 
 }  // namespace convoy::test

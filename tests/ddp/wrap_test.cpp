@@ -18,7 +18,7 @@
 namespace convoy::test {
 namespace {
 
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(20)};
+const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
 
 /// A module of named parameters and buffers, without a use for them.
 class BagImpl : public torch::nn::Module {

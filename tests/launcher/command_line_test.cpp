@@ -106,7 +106,7 @@ TEST_CASE("command line: mistakes are named, with what would be right") {
   CHECK_THAT(refusal({"--master-port", "70000", "p"}), Contains("65535"));
   for (const auto* count : {"0", "-1", "x", "2.5", "1e3", " 2", "99999", "gpu"}) {
     INFO(count);
-    CHECK_THAT(refusal({"-n", count, "p"}), Contains("it takes a number from 1"));
+    CHECK_THAT(refusal({"-n", count, "p"}), Contains("it takes auto or a number from 1"));
   }
   for (const auto* streams : {"4", "-1", "x", "0:4", "0:1,", "0:1,0:2", "1:", ":1", "0:1;1:1"}) {
     INFO(streams);

@@ -64,6 +64,8 @@ class Launched {
   int wait(Seconds limit = Seconds(20));
   /// From start to end.
   Seconds duration() const noexcept { return duration_; }
+  /// Processor time of convoyrun and its ranks, after wait().
+  Seconds cpu_time() const noexcept { return cpu_time_; }
 
   std::string out() const { return read_file(folder_.path("out")); }
   std::string err() const { return read_file(folder_.path("err")); }
@@ -77,6 +79,7 @@ class Launched {
   std::chrono::steady_clock::time_point begin_;
   std::optional<int> code_;
   Seconds duration_{};
+  Seconds cpu_time_{};
 };
 
 /// Path of the worker program.

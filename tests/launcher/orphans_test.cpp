@@ -82,7 +82,12 @@ TEST_CASE("no process of the launcher's own is left either") {
     const auto pid = std::to_string(run.pid());
     std::istringstream file(read_file("/proc/" + pid + "/task/" + pid + "/children"));
     const std::vector<pid_t> children{std::istream_iterator<pid_t>(file), {}};
-    if (is_killed) CHECK(children.size() == 2);  // The rank, and the guard.
+    if (is_killed) {
+      REQUIRE(children.size() == 2);  // The guard, then the rank.
+      const auto guard = read_file("/proc/" + std::to_string(children[0]) + "/cmdline");
+      CHECK(guard.starts_with("convoyrun-guard"));
+      CHECK(guard.find("sleep") == std::string::npos);
+    }
     if (is_killed) run.signal(SIGKILL);
     run.wait();
     CHECK(are_gone(children));

@@ -4,6 +4,7 @@
 #include "convoy/base/error.h"
 #include "convoy/base/parse.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <filesystem>
@@ -60,13 +61,21 @@ void kill_group(pid_t group) {
   ::kill(-group, SIGKILL);
 }
 
-[[noreturn]] void run_guard(int pipe, const std::string& mark) {
+void rename_process(std::span<char> title) {
+  constexpr std::string_view kName = "convoyrun-guard";
+  ::prctl(PR_SET_NAME, kName.data());
+  if (title.empty()) return;
+  std::fill(title.begin(), title.end(), '\0');
+  std::copy_n(kName.begin(), std::min(kName.size(), title.size() - 1), title.begin());
+}
+
+[[noreturn]] void run_guard(int pipe, const std::string& mark, std::span<char> title) {
   // A session of its own, all signals blocked: only SIGKILL, meant for it alone, ends it early.
   ::setsid();
   sigset_t all;
   sigfillset(&all);
   ::sigprocmask(SIG_SETMASK, &all, nullptr);
-  ::prctl(PR_SET_NAME, "convoyrun-guard");
+  rename_process(title);
   ::dup2(pipe, STDIN_FILENO);
   ::close_range(STDIN_FILENO + 1, ~0U, 0);
 
@@ -111,14 +120,14 @@ void kill_marked_processes(const std::string& mark) {
   }
 }
 
-Guard::Guard(const std::string& mark) {
+Guard::Guard(const std::string& mark, std::span<char> title) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_system_error("cannot make the guard's pipe", errno);
   Fd read_end(ends[0]);
   pipe_.reset(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) throw_system_error("cannot start the guard process", errno);
-  if (pid_ == 0) run_guard(read_end.get(), mark);
+  if (pid_ == 0) run_guard(read_end.get(), mark, title);
 }
 
 void Guard::dismiss() {

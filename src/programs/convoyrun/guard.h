@@ -3,6 +3,7 @@
 
 #include "convoy/base/fd.h"
 
+#include <span>
 #include <string>
 
 #include <sys/types.h>
@@ -30,8 +31,10 @@ void kill_marked_processes(const std::string& mark);
 class Guard {
  public:
   /// Starts the guard. `mark` is an environment entry, "NAME=value", that only this job has.
-  /// Call it before anything else is open, because a fork copies all of it. Error: kSystem.
-  explicit Guard(const std::string& mark);
+  /// `title` is the memory of the command line, in which the guard puts a name of its own, so that
+  /// whoever looks for the launcher by its command line finds one process; it may be empty.
+  /// Error: kSystem.
+  Guard(const std::string& mark, std::span<char> title);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 

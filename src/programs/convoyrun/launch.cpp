@@ -99,11 +99,11 @@ void tell_failure(const Outcome& outcome, Console& console) {
 
 }  // namespace
 
-int launch(const Options& options, const std::vector<std::string>& argv,
-           const char* const* environment) {
+int launch(const Options& options, const Invocation& invocation) {
   const sigset_t mask = take_signals();
   const auto control_address = ControlAddress::random("convoy").to_string();
-  JobPlan plan = make_plan(options, EnvironmentBlock::copy_of(environment), control_address);
+  JobPlan plan =
+      make_plan(options, EnvironmentBlock::copy_of(invocation.environment), control_address);
   plan.signal_mask = mask;
   std::optional<ReportFile> report;
   if (!options.report.empty()) report.emplace(options.report);
@@ -111,7 +111,7 @@ int launch(const Options& options, const std::vector<std::string>& argv,
   plan.variables.master_port = master_port.port();
   const LogFiles logs(options, plan.run_id, plan.variables.world_size);
 
-  Guard guard(concat("CONVOY_CONTROL=", control_address));
+  Guard guard(concat("CONVOY_CONTROL=", control_address), invocation.command_line_memory);
   EventLoop loop;
   Console console(loop, options.quiet);
   console.note(describe_start(options, plan, logs));
@@ -123,16 +123,14 @@ int launch(const Options& options, const std::vector<std::string>& argv,
   if (!outcome.not_runnable.empty()) console.say(concat("error: ", outcome.not_runnable));
   if (report) {
     try {
-      report->write(report_json(outcome, argv));
+      report->write(report_json(outcome, invocation.argv));
     } catch (const Error& error) {
       console.say(error.what());
       if (outcome.exit_code == 0) outcome.exit_code = 1;
     }
   }
   guard.dismiss();
-  // A reader that takes its time gets everything; a signal says that nobody waits for it.
-  console.flush();
-  while (!console.is_drained() && !supervisor.is_hurried()) loop.run_once(std::nullopt);
+  supervisor.finish_output();
   return outcome.exit_code;
 }
 

@@ -5,8 +5,11 @@
 #include "programs/convoyrun/options.h"
 #include "programs/convoyrun/program.h"
 
+#include <algorithm>
+#include <cstring>
 #include <exception>
 #include <iostream>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,12 +26,23 @@ std::string version_line() {
                         ", ", build.compiler, ")\n");
 }
 
-int run(const std::vector<std::string>& argv, const char* const* environment) {
-  const CommandLine line = parse_command_line(std::span(argv).subspan(1));
+// The kernel lays the words of the command line end to end.
+std::span<char> memory_of(int argc, char** argv) {
+  if (argc == 0) return {};
+  char* const begin = argv[0];
+  char* end = begin;
+  for (int i = 0; i < argc && argv[i] == end; ++i) end += std::strlen(argv[i]) + 1;
+  return {begin, end};
+}
+
+int run(const Invocation& invocation) {
+  const auto words = std::span(invocation.argv);
+  const CommandLine line =
+      parse_command_line(words.subspan(std::min<std::size_t>(1, words.size())));
   switch (line.action) {
     case Action::kHelp: std::cout << help_text(); return 0;
     case Action::kVersion: std::cout << version_line(); return 0;
-    case Action::kRun: return launch(line.options, argv, environment);
+    case Action::kRun: return launch(line.options, invocation);
   }
   return kOwnFailure;
 }
@@ -40,7 +54,7 @@ int main(int argc, char** argv, char** environment) {
     std::cerr << "convoyrun: error: " << error.what() << std::endl;
   };
   try {
-    return run({argv, argv + argc}, environment);
+    return run({{argv, argv + argc}, environment, memory_of(argc, argv)});
   } catch (const UsageError& error) {
     complain(error);
     return kUsage;

@@ -65,6 +65,7 @@ const Flag* find_flag(std::string_view name) {
 
 [[noreturn]] void refuse_flag(const std::string& flag) {
   std::vector<std::string> names;
+  names.reserve(kFlags.size());
   for (const Flag& known : kFlags) names.push_back(concat("--", known.name));
   throw UsageError(concat("unknown flag '", flag, "'", did_you_mean(flag, names),
                           " (convoyrun's flags stand before the program; see --help)"));
@@ -172,8 +173,13 @@ class ValueReader {
 
 Options read_options(const ValueReader& flags) {
   Options options;
-  options.ranks =
-      flags.text("nproc-per-node") == "auto" ? 0 : flags.number("nproc-per-node", 1, 1, kMaxRanks);
+  if (const auto count = flags.text("nproc-per-node"); count == "auto") {
+    options.ranks = 0;
+  } else if (!count.empty()) {
+    const auto number = parse_int(count, 1, kMaxRanks);
+    if (!number) flags.refuse("nproc-per-node", concat("auto or a number from 1 to ", kMaxRanks));
+    options.ranks = static_cast<int>(*number);
+  }
   if (const auto bind = flags.text("bind-to"); bind == "core") {
     options.bind_to = BindTo::kCore;
   } else if (!bind.empty() && bind != "none") {

@@ -40,7 +40,7 @@ std::string find_executable(const std::string& name, std::string_view folders) {
   std::optional<NotRunnable> seen;
   for (;;) {
     const std::string_view folder = folders.substr(0, folders.find(':'));
-    const std::string candidate = concat(folder.empty() ? "." : folder, "/", name);
+    std::string candidate = concat(folder.empty() ? "." : folder, "/", name);
     const int problem = why_not_executable(candidate);
     if (problem == 0) return candidate;
     if (!is_missing(problem) && problem != EISDIR && !seen) {

@@ -74,9 +74,6 @@ EnvironmentBlock rank_environment(const EnvironmentBlock& inherited, const JobVa
   block.set("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT");
   // An outer torchrun's file is not for these ranks.
   block.unset("TORCHELASTIC_ERROR_FILE");
-  if (!inherited.find("TORCH_NCCL_ASYNC_ERROR_HANDLING")) {
-    block.set("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
-  }
   if (!job.omp_num_threads.empty()) block.set("OMP_NUM_THREADS", job.omp_num_threads);
   return block;
 }

@@ -1,4 +1,4 @@
-// signalfd.
+// A signalfd in the event loop.
 #include "programs/convoyrun/signal_source.h"
 
 #include "convoy/base/error.h"

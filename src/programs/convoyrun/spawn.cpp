@@ -75,6 +75,7 @@ Spawned spawn(SpawnRequest request) {
 
   std::vector<std::string> arguments = request.command.arguments;
   std::vector<char*> argument_pointers;
+  argument_pointers.reserve(arguments.size() + 1);
   for (auto& argument : arguments) argument_pointers.push_back(argument.data());
   argument_pointers.push_back(nullptr);
   const std::vector<char*> environment = request.environment.pointers();

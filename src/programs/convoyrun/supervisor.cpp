@@ -21,6 +21,11 @@ constexpr double kKillTime = 5;
 // Until it is certain that ranks wait in the store for a rank that has left.
 constexpr double kAbandonedTime = 2;
 
+// How long pipes are read that some escaped process keeps open, and how long a reader is waited for
+// once a signal has said that it is too slow.
+constexpr auto kDrainTime = std::chrono::seconds(1);
+constexpr auto kHurriedTime = std::chrono::milliseconds(200);
+
 bool is_allowed(Stage from, Stage to) {
   switch (from) {
     case Stage::kRunning: return true;
@@ -124,9 +129,10 @@ void Supervisor::on_signal(int signal_number) {
     case Stage::kNotice:
     case Stage::kTerminating:
       console_.say(concat(signal_name(signal_number), ": killing what is left"));
+      is_hurried_ = true;
       kill_all();
       break;
-    case Stage::kKilling: break;
+    case Stage::kKilling:
     case Stage::kEnded: is_hurried_ = true; break;
   }
 }
@@ -280,14 +286,24 @@ Deadline Supervisor::next_deadline() const {
 void Supervisor::drain_outputs() {
   // A pipe ends when nobody has its other end. All ranks are gone, so only a process that got away
   // can keep one open, and that one is not waited for. A slow reader of the console is.
-  auto deadline = Deadline::after(std::chrono::seconds(1));
-  while (!outputs_.are_closed() && !deadline.expired() && !is_hurried_) {
+  auto deadline = Deadline::after(kDrainTime);
+  while (!outputs_.are_closed() && !deadline.expired()) {
+    if (is_hurried_) deadline = deadline.sooner(kHurriedTime);
     loop_.run_once(deadline);
     outputs_.resume();
     console_.flush();
-    if (outputs_.is_paused()) deadline = Deadline::after(std::chrono::seconds(1));
+    if (outputs_.is_paused() && !is_hurried_) deadline = Deadline::after(kDrainTime);
   }
   outputs_.close_all();
+}
+
+void Supervisor::finish_output() {
+  std::optional<Deadline> deadline;
+  console_.flush();
+  while (!console_.is_drained() && !(deadline && deadline->expired())) {
+    if (is_hurried_ && !deadline) deadline = Deadline::after(kHurriedTime);
+    loop_.run_once(deadline);
+  }
 }
 
 Outcome Supervisor::conclude() {

@@ -52,8 +52,9 @@ class Supervisor {
 
   /// A signal came to the launcher.
   void on_signal(int signal_number);
-  /// True if a signal to stop came after the job's end: nobody waits for what is left to print.
-  bool is_hurried() const noexcept { return is_hurried_; }
+  /// After run(): writes what the console still holds. A reader that takes its time gets
+  /// everything, unless a signal says that nobody waits for it.
+  void finish_output();
 
  private:
   void start_ranks();
@@ -84,7 +85,7 @@ class Supervisor {
   std::vector<TimedReport> reports_;
   std::optional<int> left_early_;  // a rank that the others waited for in vain
   double abandoned_since_ = -1;
-  bool is_hurried_ = false;
+  bool is_hurried_ = false;  // a signal asked for the end at once
 
   RankProcesses processes_;
   RankOutputs outputs_;

@@ -13,7 +13,11 @@ function(convoy_add_layer name)
     set(scope PUBLIC)
     target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}/src")
     target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:convoy_warnings>)
-    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+    # Several sources are compiled as one: most of the time goes into headers they share. Names in
+    # unnamed namespaces must therefore differ within a layer, or the source leaves the batch
+    # (SKIP_UNITY_BUILD_INCLUSION).
+    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
     if(arg_TORCH)
       convoy_reuse_torch_pch(${target})
     endif()

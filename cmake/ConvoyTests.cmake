@@ -1,4 +1,4 @@
-# convoy_add_test(name [TORCH] LABELS ... SOURCES ... DEPENDS ... [TIMEOUT s] [PROCESSORS n]):
+# convoy_add_test(name [TORCH] [UNITY] LABELS ... SOURCES ... DEPENDS ... [TIMEOUT s] [PROCESSORS n]):
 # one test binary; every Catch2 case in it becomes one ctest entry.
 find_package(Catch2 REQUIRED)
 
@@ -29,7 +29,7 @@ function(convoy_add_test name)
   if(CONVOY_TESTS AND NOT name IN_LIST CONVOY_TESTS)
     return()
   endif()
-  cmake_parse_arguments(arg "TORCH" "TIMEOUT;PROCESSORS" "LABELS;SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(arg "TORCH;UNITY" "TIMEOUT;PROCESSORS" "LABELS;SOURCES;DEPENDS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
@@ -43,6 +43,9 @@ function(convoy_add_test name)
   target_include_directories(${target} PRIVATE
     "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  if(arg_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+  endif()
   if(arg_TORCH)
     convoy_reuse_torch_pch(${target})
   endif()

@@ -64,6 +64,13 @@ TEST_CASE("first failure: a crash comes before the neighbours that saw it") {
   // The neighbour noticed the closed socket, and was seen to exit first.
   CHECK(first_of({exited(0, 1, 1.000), died(1, SIGKILL, 1.002)}) == 1);
   CHECK(first_of({exited(0, 1, 1.000), died(1, SIGKILL, 1.5)}) == 0);
+  // Also when the launcher's SIGTERM was on its way already.
+  auto crashed = died(1, SIGSEGV, 1.002);
+  crashed.was_signalled = true;
+  CHECK(first_of({exited(0, 1, 1.000), crashed}) == 1);
+  auto killed = died(1, SIGKILL, 1.002);
+  killed.was_killed = true;
+  CHECK(first_of({exited(0, 1, 1.000), killed}) == 0);
 }
 
 TEST_CASE("first failure: the exception is the cause, the neighbours' errors are consequences") {

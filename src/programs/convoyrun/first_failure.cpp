@@ -19,10 +19,11 @@ namespace {
 // be seen to end first. Such signals are hardly ever a consequence; they are dated back by this.
 constexpr double kCrashLead = 0.1;
 
-bool is_crash(const Ending& ending) {
+bool is_crash(const RankRecord& rank) {
   constexpr std::array kCrashes{SIGKILL, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
-  return ending.signal &&
-         std::find(kCrashes.begin(), kCrashes.end(), *ending.signal) != kCrashes.end();
+  const auto signal = rank.ending ? rank.ending->signal : std::nullopt;
+  if (signal == SIGKILL && rank.was_killed) return false;
+  return signal && std::find(kCrashes.begin(), kCrashes.end(), *signal) != kCrashes.end();
 }
 
 // One rank's sign of failure, ordered by how likely it is the cause.
@@ -51,9 +52,10 @@ std::optional<Evidence> evidence_of(const RankRecord& rank, std::span<const Time
   if (const auto* timed = report_of(rank.rank, reports)) {
     return Evidence{is_consequence(timed->report), timed->seconds, rank.rank, &timed->report};
   }
+  // SIGTERM does not make a rank crash: that it was sent in the meantime changes nothing.
+  if (is_crash(rank)) return Evidence{false, rank.ending->seconds - kCrashLead, rank.rank, nullptr};
   if (!rank.has_failed()) return std::nullopt;
-  const double lead = is_crash(*rank.ending) ? kCrashLead : 0;
-  return Evidence{false, rank.ending->seconds - lead, rank.rank, nullptr};
+  return Evidence{false, rank.ending->seconds, rank.rank, nullptr};
 }
 
 std::string cause_of(const RankRecord& rank, const FailureReport* report) {

@@ -98,16 +98,24 @@ void RankProcesses::watch_start(int rank) {
 }
 
 int RankProcesses::reap() {
-  for (int count = 0;; ++count) {
+  // All ends are recorded before the first is told of: what follows from one end (signals to the
+  // other ranks) must not be taken for the cause of another that was there already.
+  int count = 0;
+  std::vector<RankRecord*> ended;
+  for (;; ++count) {
     int status = 0;
     rusage usage{};
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
-    if (pid <= 0) return count;
+    if (pid <= 0) break;
     const auto found = std::find_if(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
       return rank.pid == pid && rank.is_running();
     });
-    if (found != ranks_.end()) record_end(*found, status, std::int64_t{usage.ru_maxrss} * 1024);
+    if (found == ranks_.end()) continue;
+    record_end(*found, status, std::int64_t{usage.ru_maxrss} * 1024);
+    ended.push_back(&*found);
   }
+  for (RankRecord* rank : ended) tell_end(*rank);
+  return count;
 }
 
 void RankProcesses::record_end(RankRecord& rank, int status, std::int64_t max_rss) {
@@ -126,14 +134,15 @@ void RankProcesses::record_end(RankRecord& rank, int status, std::int64_t max_rs
   const bool has_members = ::kill(-rank.pid, 0) == 0;
   group_may_live_[static_cast<std::size_t>(rank.rank)] = has_members;
   if (!has_members) forget_group(guard_.fd(), rank.pid);
+}
 
-  // A program that could not be executed is known by its start status, which is there before its
-  // end is.
-  const auto& start = start_status_[static_cast<std::size_t>(rank.rank)];
+void RankProcesses::tell_end(RankRecord& rank) {
+  // Whether the program was executed at all is known by now, though perhaps not yet read.
+  auto& start = start_status_[static_cast<std::size_t>(rank.rank)];
   if (start) {
     const auto problem = read_start_status(start.get());
     loop_.remove(start.get());
-    start_status_[static_cast<std::size_t>(rank.rank)].reset();
+    start.reset();
     if (problem) {
       events_.on_start_problem(rank.rank, *problem);
       return;

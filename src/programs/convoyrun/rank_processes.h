@@ -53,6 +53,7 @@ class RankProcesses {
  private:
   void watch_start(int rank);
   void record_end(RankRecord& rank, int status, std::int64_t max_rss);
+  void tell_end(RankRecord& rank);
 
   EventLoop& loop_;
   Guard& guard_;

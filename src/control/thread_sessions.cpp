@@ -101,6 +101,7 @@ std::vector<std::shared_ptr<Session>> make_thread_sessions(int count) {
   CONVOY_REQUIRE(count > 0, kInvalidArgument, "a world of ", count, " ranks");
   const auto hub = std::make_shared<ThreadHub>(count);
   std::vector<std::shared_ptr<Session>> sessions;
+  sessions.reserve(static_cast<std::size_t>(count));
   for (int rank = 0; rank < count; ++rank) {
     sessions.push_back(std::make_shared<ThreadSession>(hub, rank));
   }

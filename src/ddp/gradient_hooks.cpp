@@ -19,7 +19,7 @@ class BeforeHook final : public torch::autograd::FunctionPreHook {
   BeforeHook(GradientListener& listener, std::size_t parameter)
       : listener_(listener), parameter_(parameter) {}
   variable_list operator()(const variable_list& grads) override {
-    listener_.before_accumulate(parameter_);
+    if (!grads.empty() && grads.front().defined()) listener_.before_accumulate(parameter_);
     return grads;
   }
 

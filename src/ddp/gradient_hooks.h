@@ -18,7 +18,7 @@ namespace convoy::ddp {
 class GradientListener {
  public:
   virtual ~GradientListener() = default;
-  /// A gradient is about to be added to the parameter's .grad.
+  /// A gradient, not an undefined one, is about to be added to the parameter's .grad.
   virtual void before_accumulate(std::size_t parameter) = 0;
   /// It has been added; `defined` is false if the graph delivered an undefined gradient.
   virtual void after_accumulate(std::size_t parameter, bool defined) = 0;

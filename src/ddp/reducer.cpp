@@ -1,5 +1,4 @@
-// Averages gradients over the ranks while backward runs: launches buckets in order, waits at the
-// end.
+// Averages gradients over the ranks while backward runs, bucket by bucket in order.
 #include "ddp/reducer.h"
 
 #include "convoy/base/check.h"
@@ -146,12 +145,12 @@ void Reducer::watch(const at::Tensor& output) {
 }
 
 void Reducer::begin_backward(BackwardPass::Begin begin) {
-  require_usable();
   if (pass_) {
     CONVOY_REQUIRE(pass_->thread == std::this_thread::get_id(), kMisuse,
                    "DistributedDataParallel: two threads run a backward through one wrapper");
     return;
   }
+  require_usable();
   CONVOY_REQUIRE(
       !at::GradMode::is_enabled(), kMisuse,
       "DistributedDataParallel does not support backward with create_graph: the mean of "
@@ -247,8 +246,7 @@ void Reducer::on_backward_end() {
             torch::autograd::get_current_node() == nullptr,
         kMisuse,
         "DistributedDataParallel: a backward inside another one (activation checkpointing) reached "
-        "parameters, and the outer one did not pass an output of the wrapper. Call the wrapper, "
-        "and "
+        "parameters, and the outer one did not pass an output of the wrapper. Call the wrapper and "
         "let its forward return the tensors that the loss is made of (in tuples, vectors or maps)");
     if (pass.synchronised) finish_synchronised(pass);
   } catch (const Error& error) {
@@ -269,6 +267,7 @@ void Reducer::on_backward_end() {
     ++stats_.local_backwards;
     return;
   }
+  ++synchronised_backwards_;
   ++stats_.synchronised_backwards;
   std::fill(seen_.begin(), seen_.end(), Seen::kNothing);
   std::vector<MissedParameter> missed;

@@ -1,5 +1,4 @@
-// Averages gradients over the ranks while backward runs: launches buckets in order, waits at the
-// end.
+// Averages gradients over the ranks while backward runs, bucket by bucket in order.
 #pragma once
 
 #include "convoy/comm/communicator.h"
@@ -16,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace convoy::ddp {
@@ -29,7 +29,7 @@ namespace convoy::ddp {
 /// parameter and begins the backward there. How often a parameter fires is learned in the first
 /// backward: until then an inner task puts launching off to the end. Should a parameter fire after
 /// its bucket was launched, the bucket is finished, the new gradient is added to the mean, and the
-/// bucket is averaged again: mean(mean(a) + b) = mean(a) + mean(b).
+/// bucket is averaged again: mean(mean(a) + b) = mean(a) + mean(b), to rounding.
 struct BackwardPass {
   enum class Begin { kAtOutput, kAtParameter };
 
@@ -62,7 +62,7 @@ class Reducer final : public GradientListener,
   void require_usable() const;
   /// Throws kMisuse naming a parameter that changed its dtype, shape or requires_grad.
   void require_unchanged() const;
-  /// A forward whose outputs can be trained on has begun.
+  /// A forward whose outputs can be trained on has ended.
   void count_forward() noexcept { ++forwards_; }
   /// Lets a backward that passes through `output` begin there.
   void watch(const at::Tensor& output);
@@ -72,8 +72,8 @@ class Reducer final : public GradientListener,
   void resume() noexcept { --pauses_; }
   bool is_paused() const noexcept { return pauses_ > 0; }
 
-  /// Synchronised backwards that have ended well.
-  std::int64_t synchronised_backwards() const noexcept { return stats_.synchronised_backwards; }
+  /// Synchronised backwards that have ended well, since construction.
+  std::int64_t synchronised_backwards() const noexcept { return synchronised_backwards_; }
   const DistributedDataParallelStats& stats() const noexcept { return stats_; }
   void reset_stats() { stats_ = {}; }
   /// Bytes of all buckets.
@@ -126,6 +126,7 @@ class Reducer final : public GradientListener,
   std::optional<Error> failure_;
   int pauses_ = 0;
   std::int64_t forwards_ = 0;
+  std::int64_t synchronised_backwards_ = 0;
   std::vector<Seen> seen_;                ///< By parameter.
   std::vector<int> expected_;             ///< By parameter: how often it fires in one backward.
   bool learned_ = false;                  ///< expected_ is from a whole backward.

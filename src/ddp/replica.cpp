@@ -1,5 +1,4 @@
-// One rank's copy of a module, kept equal to the copies of the other ranks: DDP without the
-// template.
+// One rank's copy of a module, kept equal to the other ranks' copies.
 #include "convoy/ddp/replica.h"
 
 #include "convoy/base/check.h"
@@ -55,6 +54,7 @@ std::unordered_set<const c10::TensorImpl*> sparse_parameters(const torch::nn::Mo
 
 std::string describe(const at::Tensor& tensor) {
   std::string text = concat(tensor.sizes(), " ", dtype_name(tensor.scalar_type()));
+  if (tensor.layout() != at::kStrided) return concat(text, " ", tensor.layout());
   if (!tensor.is_contiguous()) text += concat(" with strides ", tensor.strides());
   if (!tensor.is_cpu()) text += concat(" on ", tensor.device());
   return text;
@@ -161,19 +161,22 @@ Replica::~Replica() = default;
 
 void Replica::before_forward() {
   reducer_->require_usable();
-  const bool trains = at::GradMode::is_enabled();
-  if (trains) {
+  if (at::GradMode::is_enabled()) {
     reducer_->require_unchanged();
     require_frozen_unchanged();
   }
-  if (!module_->is_training()) return;
-  if (broadcast_buffers_ && buffers_follow_ != reducer_->synchronised_backwards()) {
+  if (module_->is_training() && broadcast_buffers_ &&
+      buffers_follow_ != reducer_->synchronised_backwards()) {
     // A graph that still waits for its backward may have saved a buffer (batch norm saves its
     // running statistics and does not read them). A new version would make that backward refuse to
     // run.
     broadcast_from_rank_0(*comm_, tensors_of(buffers_), "buffers", VersionCounters::kKeep);
     buffers_follow_ = reducer_->synchronised_backwards();
   }
+}
+
+void Replica::after_forward() {
+  const bool trains = at::GradMode::is_enabled() && module_->is_training();
   if (trains && !reducer_->is_paused()) reducer_->count_forward();
 }
 

@@ -73,7 +73,9 @@ GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first
 }
 
 void hook_node(Node& node, std::function<void(const Node&)> on_node) {
-  node.add_pre_hook(std::make_unique<NodeHook>(node, std::move(on_node)));
+  // Units end their forward inner first; gathers go outer first, as in forward.
+  auto& hooks = node.pre_hooks();
+  hooks.insert(hooks.begin(), std::make_unique<NodeHook>(node, std::move(on_node)));
 }
 
 void hook_accumulator(Node& accumulator, std::function<bool(const at::Tensor&)> on_gradient) {

@@ -42,7 +42,8 @@ struct GraphPart {
 /// Walks from `outputs` over the nodes whose sequence number is at least `first_sequence`.
 GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence);
 
-/// Calls `on_node` each time a backward reaches `node`, before it runs. Owned by the node.
+/// Calls `on_node` each time a backward reaches `node`, before it runs and before what was hooked
+/// earlier. Owned by the node.
 void hook_node(Node& node, std::function<void(const Node&)> on_node);
 
 /// Calls `on_gradient` with what arrives at an accumulator (maybe undefined) in place of adding it

@@ -58,14 +58,24 @@ void BackwardPass::look_at_graph() {
                           [](const Node* node) { return may_reenter(*node); });
 }
 
-void BackwardPass::note_reentry() {
-  if (get_current_graph_task_id() != task_) reenters_ = true;
+// Called by every hook. A hook in some graph task says that the node before it in that task is
+// over.
+void BackwardPass::note_task() {
+  const int task = get_current_graph_task_id();
+  if (task != task_) reenters_ = true;
+  if (!reenters_) return;
+  for (Progress& progress : progress_) {
+    if (progress.running_in == task) progress.running_in = kNoTask;
+  }
 }
 
 bool BackwardPass::complete(std::size_t unit) const {
   const Progress& progress = progress_[unit];
   // Where user code may start a backward of its own, what will arrive is not known beforehand.
-  if (reenters_) return progress.arrived == progress.trainable && progress.pending_nodes <= 0;
+  if (reenters_) {
+    return progress.arrived == progress.trainable && progress.pending_nodes <= 0 &&
+           progress.running_in == kNoTask;
+  }
   return progress.expected > 0 && progress.arrived >= progress.expected;
 }
 
@@ -75,9 +85,12 @@ bool BackwardPass::may_launch(std::size_t unit) const {
 }
 
 void BackwardPass::on_node(UnitRun& run, const Node& node) {
-  note_reentry();
-  if (may_reenter(node)) reenters_ = true;
+  note_task();
   Progress& progress = progress_[run.unit];
+  if (may_reenter(node)) {
+    reenters_ = true;
+    progress.running_in = get_current_graph_task_id();
+  }
   if (run.backward != number_) {
     run.backward = number_;
     const auto* graph = get_current_graph_task_nodes_in_graph();
@@ -88,8 +101,8 @@ void BackwardPass::on_node(UnitRun& run, const Node& node) {
   }
   --progress.pending_nodes;
   progress.seen = true;
+  if (kind_ == Kind::kSynchronised && reenters_) launch_ready();
   if (setup_.groups[run.unit].state() == UnitState::kFull) return;
-  if (kind_ == Kind::kSynchronised) launch_ready();
   setup_.gatherer.for_backward(run.unit, [this](std::size_t other) {
     const Progress& one = progress_[other];
     return one.delivery == Delivery::kOpen && (one.expected == 0 || one.arrived < one.expected);
@@ -102,7 +115,7 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
   CONVOY_REQUIRE(progress.seen, kMisuse, "FSDP: parameter '", group.param().leaves()[leaf].name,
                  "' got a gradient although unit ", group.name(), " was not gathered: it was used ",
                  "outside of its unit's forward, where it is only a shard");
-  note_reentry();
+  note_task();
   setup_.comm.poll();
   if (gradient.defined()) {
     const at::NoGradGuard no_grad;
@@ -125,8 +138,7 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
     completed_.push_back(unit);
   }
   if (kind_ == Kind::kSynchronised) launch_ready();
-  // Inside an inner backward the rest of it may still read the parameters.
-  const bool done = progress.pending_nodes <= 0 && get_current_graph_task_id() == task_;
+  const bool done = progress.pending_nodes <= 0 && progress.running_in == kNoTask;
   if (done && group.state() == UnitState::kFull) setup_.gatherer.reshard(unit);
 }
 

@@ -61,11 +61,15 @@ class BackwardPass {
   };
   enum class Delivery { kOpen, kReducing, kReduced };
 
+  static constexpr int kNoTask = -1;
+
   struct Progress {
     std::size_t expected = 0;  ///< Gradients that this graph task will bring.
     std::size_t arrived = 0;
     std::size_t trainable = 0;
     std::int64_t pending_nodes = 0;
+    /// Graph task in which a node of the unit may be running user code now, or kNoTask.
+    int running_in = kNoTask;
     bool seen = false;  ///< Some node of the unit has come up.
     bool listed = false;
     Delivery delivery = Delivery::kOpen;
@@ -79,7 +83,7 @@ class BackwardPass {
   void look_at_graph();
   bool complete(std::size_t unit) const;
   bool may_launch(std::size_t unit) const;
-  void note_reentry();
+  void note_task();
   void launch_ready();
   void launch(std::size_t unit);
   void ensure_buffer(std::size_t unit);

@@ -97,12 +97,12 @@ bool Gatherer::is_around(std::size_t outer, std::size_t inner) const {
 void Gatherer::for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted) {
   if (groups_[unit].state() == UnitState::kFull) return;
   if (!options_.shared && options_.reshard_after_forward) {
-    // Whatever is full and is not around this unit has done its work; if one of its nodes is still
-    // to come (a unit with frozen parameters, an output that nothing used), that node gathers
-    // again.
+    // Whatever is full and neither around this unit nor inside it has done its work; if one of its
+    // nodes is still to come (in a unit with frozen parameters, say), that node gathers again.
     for (std::size_t other = 0; other < groups_.size(); ++other) {
       const ParamGroup& group = groups_[other];
-      if (group.state() == UnitState::kFull && !group.is_root() && !is_around(other, unit)) {
+      if (group.state() == UnitState::kFull && !group.is_root() && !is_around(other, unit) &&
+          !is_around(unit, other)) {
         reshard(other);
       }
     }

@@ -127,6 +127,12 @@ std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, Com
       std::make_shared<ShardedModel>(Private{}, std::move(comm), std::move(plan), options);
   broadcast_buffers(*sharded->comm_, model);
   for (std::size_t u = 0; u < units.size(); ++u) {
+    // For the shapes only: what the full buffer holds does not matter.
+    sharded->groups_[u].param().show_full();
+    sharded->take_accumulators(u);
+    sharded->groups_[u].param().show_shard();
+  }
+  for (std::size_t u = 0; u < units.size(); ++u) {
     units[u]->convoy_unit_behaviour() = std::make_shared<Behaviour>(sharded, u);
   }
   return sharded;

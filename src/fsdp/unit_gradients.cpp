@@ -14,6 +14,12 @@ at::Tensor dense(const at::Tensor& gradient) {
   return gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
 }
 
+// The piece of a slice that belongs to a leaf: same memory, but no view in the eyes of autograd,
+// which would refuse the detach_() of Optimizer::zero_grad.
+at::Tensor piece_in(const at::Tensor& slice, const ParameterPiece& piece) {
+  return slice.narrow(0, piece.slice_offset, piece.numel).view(piece.sizes).variable_data();
+}
+
 // A gradient that no leaf of this shape can be stepped with: its last size is one too many, which
 // cannot be broadcast into the leaf. Holds ones, so that zeroing it in place can be seen.
 at::Tensor make_placeholder(const FlatParam::Leaf& leaf) {
@@ -39,23 +45,18 @@ at::Tensor UnitGradients::place(const at::Tensor& buffer, std::size_t index) con
   return buffer.narrow(0, at.start, at.numel).view(param_.leaves()[index].full_sizes);
 }
 
-bool UnitGradients::placeholder_gone(std::size_t index) const {
-  const at::Tensor& gradient = param_.leaves()[index].tensor.grad();
-  if (!gradient.defined() || !gradient.is_same(placeholders_[index])) return true;
-  return gradient.count_nonzero().item<std::int64_t>() == 0;
-}
-
 void UnitGradients::begin() {
   for (std::size_t i = 0; i < placeholders_.size(); ++i) {
     if (!placeholders_[i].defined()) continue;
     at::Tensor& gradient = param_.leaves()[i].tensor.mutable_grad();
-    if (placeholder_gone(i)) {
+    // Module::zero_grad puts another tensor over the same memory in its place.
+    const bool is_placeholder = gradient.defined() && gradient.is_alias_of(placeholders_[i]);
+    if (is_placeholder && gradient.count_nonzero().item<std::int64_t>() > 0) {
+      gradient = std::move(stashed_[i]);
+    } else {
       // Dropped by zero_grad in some form, or replaced by a gradient of the user's own.
       local_.has[i] = false;
-      stashed_[i].reset();
-      if (gradient.defined() && gradient.is_same(placeholders_[i])) gradient.reset();
-    } else {
-      gradient = std::move(stashed_[i]);
+      if (is_placeholder) gradient.reset();
     }
     placeholders_[i].reset();
     stashed_[i].reset();
@@ -118,8 +119,7 @@ at::Tensor UnitGradients::output_buffer() {
     kept_ = at::empty({numel}, buffer_.tensor().scalar_type());
     kept_views_.clear();
     for (const auto& leaf : leaves) {
-      kept_views_.push_back(
-          kept_.narrow(0, leaf.piece.slice_offset, leaf.piece.numel).view(leaf.piece.sizes));
+      kept_views_.push_back(piece_in(kept_, leaf.piece));
     }
   }
   return kept_;
@@ -179,11 +179,8 @@ void UnitGradients::put_on_leaves(const std::vector<bool>& used) {
   const auto& leaves = param_.leaves();
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     if (!used[i]) continue;
-    const ParameterPiece& piece = leaves[i].piece;
     const at::Tensor value =
-        reduced_.is_same(kept_)
-            ? kept_views_[i]
-            : reduced_.narrow(0, piece.slice_offset, piece.numel).view(piece.sizes);
+        reduced_.is_same(kept_) ? kept_views_[i] : piece_in(reduced_, leaves[i].piece);
     at::Tensor& gradient = leaves[i].tensor.mutable_grad();
     if (!gradient.defined()) {
       gradient = value;

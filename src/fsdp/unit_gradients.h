@@ -81,7 +81,6 @@ class UnitGradients {
   at::Tensor output_buffer();
   /// Zeroes the places of trainable leaves that have no value, so that they count as zero.
   void zero_missing(const at::Tensor& buffer, const std::vector<bool>& has) const;
-  bool placeholder_gone(std::size_t index) const;
 
   const FlatParam& param_;
   std::shared_ptr<GradBufferPool> pool_;

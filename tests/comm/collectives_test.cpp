@@ -17,7 +17,12 @@ namespace {
 
 enum class Place { kArena, kOrdinary, kStrided, kMixed };
 
-constexpr Place kPlaces[] = {Place::kArena, Place::kOrdinary, Place::kStrided, Place::kMixed};
+// All for one type; for the others, whose bytes travel alike, one that is direct and one that is
+// not.
+std::vector<Place> places_for(at::ScalarType dtype) {
+  if (dtype != at::kFloat) return {Place::kArena, Place::kStrided};
+  return {Place::kArena, Place::kOrdinary, Place::kStrided, Place::kMixed};
+}
 
 const char* name_of(Place place) {
   switch (place) {
@@ -63,7 +68,7 @@ const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat, at::kBFloat
 
 // Below and above what goes over the stage although it lies in the arena, and above one chunk.
 std::vector<std::int64_t> sizes_for(at::ScalarType dtype) {
-  if (dtype == at::kFloat) return {0, 1, 2, 3, 5, 17, 1003, 9001, 200003};
+  if (dtype == at::kFloat) return {0, 1, 2, 3, 5, 17, 1003, 9001, 140003};
   if (dtype == at::kBFloat16) return {1, 17, 20011};
   return {1, 5, 8011};
 }
@@ -147,7 +152,7 @@ TEST_CASE("all_reduce and reduce_scatter are exact in every type, size and place
   run_ranks(world, [&](Rank& r) {
     at::set_num_threads(1);
     for (const auto& c : cases) {
-      for (const auto place : kPlaces) reduce_everything(r, c, place);
+      for (const auto place : places_for(c.dtype)) reduce_everything(r, c, place);
     }
   });
 }
@@ -157,7 +162,7 @@ TEST_CASE("all_gather and broadcast are exact in every type, size and place") {
   run_ranks(world, [](Rank& r) {
     at::set_num_threads(1);
     for (const auto dtype : kTypes) {
-      for (const auto place : kPlaces) move_everything(r, dtype, place);
+      for (const auto place : places_for(dtype)) move_everything(r, dtype, place);
     }
     // Types that cannot be reduced are moved as bytes.
     auto complex =

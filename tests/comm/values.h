@@ -13,13 +13,17 @@ namespace convoy::test {
 /// Values of `rank`: different for each element, rank and seed. Floating point values have full
 /// mantissas, so that another order of adding shows.
 inline at::Tensor values_of(int rank, std::int64_t numel, at::ScalarType dtype, int seed = 0) {
-  const auto index = at::arange(numel, at::TensorOptions().dtype(at::kLong));
-  const auto mixed = (index * 2654435761LL + rank * 40503LL + seed * 69069LL + 12345LL) % 65521LL;
-  if (dtype == at::kBool) return mixed.remainder(3 + rank).eq(0);
-  if (at::isIntegralType(dtype, /*includeBool=*/false)) {
-    return (dtype == at::kByte ? mixed % 251 : mixed * 1000003LL - 32000000000LL).to(dtype);
+  const auto mixed = at::empty({numel}, at::TensorOptions().dtype(at::kInt));
+  auto* value = mixed.mutable_data_ptr<int>();
+  const auto shift = static_cast<std::uint64_t>(rank * 40503 + seed * 69069 + 12345);
+  for (std::int64_t i = 0; i < numel; ++i) {
+    value[i] = static_cast<int>((static_cast<std::uint64_t>(i) * 2654435761U + shift) % 65521U);
   }
-  return (mixed.to(at::kDouble) / 7919.0 - 4.1).to(dtype);
+  if (dtype == at::kBool) return mixed.remainder(3 + rank).eq(0);
+  if (dtype == at::kByte) return mixed.remainder_(251).to(dtype);
+  if (dtype == at::kInt) return mixed.mul_(32767);  // Sums of them overflow.
+  if (dtype == at::kLong) return mixed.to(dtype).mul_(1000003).sub_(32000000000LL);
+  return mixed.to(dtype == at::kDouble ? at::kDouble : at::kFloat).div_(7919.0).sub_(4.1).to(dtype);
 }
 
 /// The reduction as documented: wide, in rank order, divided once, rounded once.

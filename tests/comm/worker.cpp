@@ -211,8 +211,8 @@ void large(const Job& job, const Args& /*args*/) {
                       concat("broadcast at ", begin));
     }
   };
+  test(at::zeros({numel}, at::kByte));  // First, so that only one of the two is there at a time.
   test(comm->allocate(numel, at::kByte));
-  test(at::zeros({numel}, at::kByte));
   say("done");
 }
 

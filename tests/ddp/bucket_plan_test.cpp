@@ -143,6 +143,39 @@ TEST_CASE("the first bucket is small, the rest take up to the cap") {
   CHECK(plan.buckets[2].slots.back().parameter == 0);
 }
 
+TEST_CASE("for the base model the default limits leave little to the last bucket") {
+  // vocabulary 256, width 768, 8 blocks, 128 positions: 57,196,032 elements.
+  constexpr std::int64_t kWidth = 768;
+  std::vector<PlanParameter> parameters;
+  const auto add = [&](std::int64_t numel) {
+    parameters.push_back({numel, c10::ScalarType::Float});
+  };
+  add(256 * kWidth);
+  add(128 * kWidth);
+  for (int block = 0; block < 8; ++block) {
+    for (const std::int64_t rows : {3, 1, 4}) {
+      add(rows * kWidth * kWidth);
+      add(rows * kWidth);
+    }
+    add(4 * kWidth * kWidth);
+    for (int i = 0; i < 5; ++i) add(kWidth);
+  }
+  add(kWidth);
+  add(kWidth);
+  add(256 * kWidth);
+  std::int64_t numel = 0;
+  for (const PlanParameter& parameter : parameters) numel += parameter.numel;
+  REQUIRE(numel == 57196032);
+
+  const Plan plan = plan_buckets(parameters, reverse_order(parameters.size()), {kMiB, 25 * kMiB});
+  const double all = static_cast<double>(plan.flats.front().numel) * 4;
+  // Every bucket but the last is launched before the last gradient is ready.
+  CHECK(static_cast<double>(plan.buckets.back().bytes()) / all < 0.2);
+  CHECK(plan.buckets.front().bytes() <= kMiB);
+  // What flags and padding cost.
+  CHECK(all / 4 < static_cast<double>(numel) * 1.0001);
+}
+
 TEST_CASE("a parameter above the cap is alone and whole") {
   const std::vector<PlanParameter> parameters = {
       {10, c10::ScalarType::Float}, {100000, c10::ScalarType::Float}, {10, c10::ScalarType::Float}};

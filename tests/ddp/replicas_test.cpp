@@ -10,7 +10,9 @@
 #include <torch/torch.h>
 
 #include <map>
+#include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -144,6 +146,37 @@ TEST_CASE("buffers follow rank 0 in training, and are left alone in evaluation a
           ddp(batch_of(rank.rank(), 5, 5)).pow(2).sum().backward();
         }
         check_equal(broadcasts(), before + 3, "local backwards do not count");
+      },
+      kShort);
+}
+
+TEST_CASE("counters reset on one rank, and a forward that throws on one rank, change nothing") {
+  run_ranks(
+      2,
+      [](Rank& rank) {
+        class PickyImpl : public torch::nn::Module {
+         public:
+          PickyImpl() : net(register_module("net", NormNet())) {}
+          torch::Tensor forward(const torch::Tensor& x) {
+            if (x.size(0) == 0) throw std::invalid_argument("nothing to do");
+            return net(x);
+          }
+          NormNet net;
+        };
+        auto model = std::make_shared<PickyImpl>();
+        DistributedDataParallel ddp(model, rank.comm_ptr());
+        for (int step = 0; step < 3; ++step) {
+          if (rank.rank() == 1) {
+            try {
+              ddp(torch::zeros({0, 5}));
+              check(false, "the forward throws");
+            } catch (const std::invalid_argument&) {
+            }
+          }
+          ddp(batch_of(rank.rank(), step, 5)).pow(3).sum().backward();
+          if (rank.rank() == 0) ddp.reset_stats();
+        }
+        check_equal(ddp.stats().synchronised_backwards, std::int64_t{rank.rank() == 0 ? 0 : 3});
       },
       kShort);
 }

@@ -48,6 +48,17 @@ inline void ranks(int world, const std::function<void(Rank&)>& body,
       std::move(options));
 }
 
+/// Returns when every rank is at the place called `place` and done with every operation before it,
+/// so that a rank that then fails the group fails no operation that another only has not noticed to
+/// be done.
+inline void meet(Rank& rank, const std::string& place) {
+  const auto store = rank.job().store();
+  std::vector<std::string> keys;
+  for (int r = 0; r < rank.size(); ++r) keys.push_back(concat("met/", place, "/", r));
+  store->set(keys[static_cast<std::size_t>(rank.rank())], "here");
+  store->wait(keys, Deadline::after(60s));
+}
+
 inline const char* path_name(bool shared) { return shared ? "shared gather" : "private gather"; }
 
 template <typename Holder>
@@ -56,6 +67,7 @@ StateDict plain_state(const Holder& model) {
   for (const auto& item : model->named_parameters()) {
     state.insert(item.key(), item.value().detach().clone());
   }
+  for (const auto& item : model->named_buffers()) state.insert(item.key(), item.value().clone());
   return state;
 }
 

@@ -47,7 +47,7 @@ void check_pattern_lines(const std::vector<std::string>& lines, int rank, int co
 
 }  // namespace
 
-TEST_CASE("C059: lines of four ranks are whole and carry their rank; files have the same bytes") {
+TEST_CASE("C059: lines of four ranks are whole and carry their rank, files have the same bytes") {
   constexpr int kLines = 10000;
   const TemporaryFolder folder;
   Launched run(with_worker({"-q", "-n", "4", "--log-dir", folder.path("logs"), "--tee", "1"},

@@ -91,7 +91,7 @@ TEST_CASE("the environment has torchrun's names") {
   }
 }
 
-TEST_CASE("C058: OMP_NUM_THREADS is the rank's share of the cores unless it is set; said once") {
+TEST_CASE("C058: OMP_NUM_THREADS is the rank's share of the cores unless it is set, said once") {
   const auto cores = ::sysconf(_SC_NPROCESSORS_ONLN);
   Launched unset(with_worker({"-n", "2"}, {"env:OMP_NUM_THREADS"}),
                  {.environment = {{"OMP_NUM_THREADS", std::nullopt}}});

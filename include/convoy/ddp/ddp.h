@@ -27,9 +27,9 @@ namespace convoy {
 ///   change any more.
 /// - Gradients are views of the buckets; zero_grad in all its forms works, and so does a gradient
 ///   that the user assigns. A tensor kept from `.grad()` changes with the next backward.
-/// - Every rank must run the same synchronised backwards. Repeated backwards without zeroing add
-/// the
-///   mean of each. autograd::grad gives this rank's own gradients; create_graph is an error.
+/// - Every rank must run the same synchronised backwards, each after as many training forwards as
+///   the others (those under no_sync do not count). Repeated backwards without zeroing add the mean
+///   of each. autograd::grad gives this rank's own gradients; create_graph is an error.
 /// - A backward that throws on one rank of several fails the wrapper and its communicator on all.
 /// - The arena memory of the buckets is given back when the communicator ends.
 ///
@@ -55,6 +55,7 @@ class DistributedDataParallel {
     using Output = decltype(module_->forward(std::forward<Arguments>(arguments)...));
     replica_->before_forward();
     Output output = module_->forward(std::forward<Arguments>(arguments)...);
+    replica_->after_forward();
     detail::for_each_tensor(output,
                             [this](const at::Tensor& tensor) { replica_->watch_output(tensor); });
     return std::forward<Output>(output);

@@ -1,5 +1,4 @@
-// One rank's copy of a module, kept equal to the copies of the other ranks: DDP without the
-// template.
+// One rank's copy of a module, kept equal to the other ranks' copies.
 #pragma once
 
 #include "convoy/comm/communicator.h"
@@ -45,6 +44,8 @@ class Replica {
   /// was synchronised, if it has buffers. Errors: kFailed after a failure; kMisuse naming a
   /// parameter that was changed after wrapping.
   void before_forward();
+  /// To be called after each forward that did not throw.
+  void after_forward();
   /// To be called with each tensor that forward returned.
   void watch_output(const at::Tensor& output);
 

@@ -38,14 +38,18 @@ void put(std::string_view text) {
   std::fflush(stdout);
 }
 
+double tokens_per_s(const StepFacts& facts) {
+  return static_cast<double>(facts.tokens) / facts.step_s;
+}
+
 std::string step_text(const StepFacts& facts, std::int64_t steps) {
   const int width = static_cast<int>(std::to_string(steps).size());
   std::string text =
       format("step %*lld/%lld  loss %.4f  lr %.1e", width, static_cast<long long>(facts.step),
              static_cast<long long>(steps), static_cast<double>(facts.loss), facts.lr);
   if (facts.grad_norm) text += format("  norm %.3f", *facts.grad_norm);
-  const double rate = static_cast<double>(facts.tokens) / facts.step_s;
-  return text + format("  %.3f s  %s tokens/s", facts.step_s, grouped(std::llround(rate)).c_str());
+  return text + format("  %.3f s  %s tokens/s", facts.step_s,
+                       grouped(std::llround(tokens_per_s(facts))).c_str());
 }
 
 }  // namespace
@@ -95,21 +99,18 @@ void Console::draw_bar(const StepFacts& facts) {
   const double elapsed = std::chrono::duration<double>(Clock::now() - *first_step_).count();
   const auto done = static_cast<double>(facts.step - 1);  // Since the first step ended.
   const auto left = static_cast<double>(steps_ - facts.step);
-  std::string text = step_text(facts, steps_);
+  std::string text = format("%lld/%lld  loss %.4f  %s tokens/s", static_cast<long long>(facts.step),
+                            static_cast<long long>(steps_), static_cast<double>(facts.loss),
+                            grouped(std::llround(tokens_per_s(facts))).c_str());
   if (done > 0) text += "  ETA " + clock_text(elapsed / done * left);
   const int room = terminal_columns() - static_cast<int>(text.size()) - 4;
-  std::string bar;
-  if (room >= 8) {
-    const int cells = std::min(room, 30);
-    const int full = static_cast<int>(static_cast<double>(cells) * static_cast<double>(facts.step) /
-                                      static_cast<double>(steps_));
-    bar.append("[")
-        .append(static_cast<std::size_t>(full), '#')
-        .append(static_cast<std::size_t>(cells - full), '.')
-        .append("] ");
-  } else {
-    text.resize(std::min(text.size(), static_cast<std::size_t>(terminal_columns() - 1)));
-  }
+  const int cells = std::clamp(room, 0, 30);
+  const int full = static_cast<int>(static_cast<double>(cells) * static_cast<double>(facts.step) /
+                                    static_cast<double>(steps_));
+  std::string bar = "[";
+  bar.append(static_cast<std::size_t>(full), '#')
+      .append(static_cast<std::size_t>(cells - full), '.')
+      .append("] ");
   put(concat("\r", bar, text, "\x1b[K"));
   bar_shown_ = true;
   if (facts.step == steps_) {

@@ -1,0 +1,187 @@
+// Accumulation: under no_sync, all synchronised, mixed; and every way to drop gradients between.
+#include "harness.h"
+#include "modules.h"
+#include "support/catch.h"
+
+namespace convoy {
+namespace {
+
+using namespace test;
+
+// Four backwards of gradient (rank + 1) * k; `synchronised[k - 1]` says which of them reduce.
+void check_fifteen(const std::array<bool, 4>& synchronised, bool shared) {
+  ranks(2, [&](Rank& rank) {
+    Scale model;
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+    for (int k = 1; k <= 4; ++k) {
+      const auto backward = [&] { model((rank.rank() + 1.0) * k).backward(); };
+      if (synchronised[static_cast<std::size_t>(k - 1)]) {
+        backward();
+        check_equal(fsdp.local_gradient_bytes(), std::int64_t{0}, "full gradients after a reduce");
+      } else {
+        const auto pause = fsdp.no_sync();
+        backward();
+        check(fsdp.local_gradient_bytes() > 0, "no_sync keeps full gradients");
+      }
+    }
+    for (const ShardSpan& span : fsdp.shard_spans()) {
+      check_same_bits(span.leaf.grad(), torch::full(span.leaf.sizes(), 15.0F), span.name);
+    }
+  });
+}
+
+// One accumulation cycle of `micro` backwards a step, the last one synchronised, in one process.
+StateDict accumulate_alone(const Training<TinyGpt>& training, int world, int micro) {
+  TinyGpt model = training.make();
+  const auto parameters = model->parameters();
+  const auto optimizer = training.optimizer(parameters);
+  for (int step = 0; step < training.steps; ++step) {
+    mean_gradients(parameters, world, [&](int rank) {
+      for (int m = 0; m < micro; ++m) training.loss(model, rank, step * micro + m).backward();
+    });
+    optimizer->step();
+  }
+  return plain_state(model);
+}
+
+}  // namespace
+
+TEST_CASE("C032: accumulated gradients are right synchronised, under no_sync, and mixed") {
+  for (const bool shared : {true, false}) {
+    check_fifteen({true, true, true, true}, shared);
+    check_fifteen({false, false, false, true}, shared);
+    check_fifteen({true, false, false, true}, shared);
+    check_fifteen({false, true, false, true}, shared);
+  }
+}
+
+TEST_CASE("accumulation under no_sync has the bits of one process") {
+  const auto training = tiny_training({}, 3);
+  const StateDict expected = accumulate_alone(training, 3, 3);
+  for (const bool shared : {true, false}) {
+    ranks(3, [&](Rank& rank) {
+      TinyGpt model = training.make();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      const auto optimizer = training.optimizer(model->parameters());
+      for (int step = 0; step < training.steps; ++step) {
+        {
+          const auto pause = fsdp.no_sync();
+          for (int m = 0; m < 2; ++m) training.loss(model, rank.rank(), step * 3 + m).backward();
+        }
+        training.loss(model, rank.rank(), step * 3 + 2).backward();
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+      const StateDict state = full_state_dict(fsdp);
+      if (rank.rank() == 0) check_same_state(state, expected, path_name(shared));
+    });
+  }
+}
+
+TEST_CASE("what counts is where backward runs, not forward") {
+  ranks(2, [](Rank& rank) {
+    Scale model;
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    at::Tensor loss;
+    {
+      const auto pause = fsdp.no_sync();
+      loss = model(rank.rank() + 1.0);
+    }
+    loss.backward();  // synchronised: (1 + 2) / 2
+    for (const ShardSpan& span : fsdp.shard_spans()) {
+      check_same_bits(span.leaf.grad(), torch::full(span.leaf.sizes(), 1.5F));
+    }
+    const auto again = model(4.0);
+    {
+      const auto pause = fsdp.no_sync();
+      const auto inner = fsdp.no_sync();  // nests
+      again.backward();
+    }
+    check(fsdp.local_gradient_bytes() > 0, "kept");
+  });
+}
+
+TEST_CASE("zero_grad in every form drops gradients, those kept under no_sync too") {
+  using Drop = std::function<void(Scale&, torch::optim::Optimizer&)>;
+  const std::pair<const char*, Drop> forms[] = {
+      {"optimizer, to none", [](Scale&, auto& optimizer) { optimizer.zero_grad(true); }},
+      {"optimizer, in place", [](Scale&, auto& optimizer) { optimizer.zero_grad(false); }},
+      {"model, to none", [](Scale& model, auto&) { model->zero_grad(true); }},
+      {"model, in place", [](Scale& model, auto&) { model->zero_grad(false); }},
+      {"by hand", [](Scale& model, auto&) { model->weight.mutable_grad().reset(); }},
+  };
+  for (const auto& [name, drop] : forms) {
+    for (const bool kept_local : {false, true}) {
+      ranks(2, [&, drop = drop, name = name](Rank& rank) {
+        Scale model;
+        FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+        torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1.0));
+        model(100.0).backward();
+        if (kept_local) {
+          const auto pause = fsdp.no_sync();
+          model(1000.0).backward();
+        }
+        drop(model, optimizer);
+        model(rank.rank() + 1.0).backward();
+        const at::Tensor gradient = model->weight.grad();
+        check_same_bits(gradient, torch::full(gradient.sizes(), 1.5F), name);
+      });
+    }
+  }
+}
+
+TEST_CASE("a kept gradient cannot be stepped with by accident") {
+  ranks(2, [](Rank& rank) {
+    Scale model(std::vector<std::int64_t>{4, 8});
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    {
+      const auto pause = fsdp.no_sync();
+      model(1.0).backward();
+    }
+    for (const MakeOptimizer& make : {MakeOptimizer(exact_sgd), MakeOptimizer([](auto p) {
+                                        return std::make_unique<torch::optim::Adam>(
+                                            p, torch::optim::AdamOptions(0.1));
+                                      })}) {
+      bool threw = false;
+      try {
+        make(model->parameters())->step();
+      } catch (const std::exception&) {
+        threw = true;
+      }
+      check(threw, "stepping on a placeholder must fail");
+    }
+  });
+}
+
+TEST_CASE("a gradient of the user's own is added to, or refused by its shape") {
+  ranks(2, [](Rank& rank) {
+    Scale model(std::vector<std::int64_t>{6, 4});
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    model->weight.mutable_grad() = torch::full_like(model->weight, 2.0).detach();
+    model(rank.rank() + 1.0).backward();
+    check_same_bits(model->weight.grad(), torch::full(model->weight.sizes(), 3.5F));
+  });
+  ranks(1, [](Rank& rank) {
+    Scale model(std::vector<std::int64_t>{6, 4});
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    model->weight.mutable_grad() = torch::ones({3});
+    check_throws(ErrorKind::kMisuse, "'weight'", [&] { model(1.0).backward(); });
+  });
+}
+
+TEST_CASE("gradients that the user keeps do not change with the next backward") {
+  ranks(2, [](Rank& rank) {
+    Scale model;
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    model(2.0).backward();
+    const at::Tensor kept = model->weight.grad();
+    const at::Tensor alias = kept.detach();
+    model->zero_grad();
+    model(7.0).backward();
+    check_same_bits(kept, torch::full(kept.sizes(), 2.0F), "kept");
+    check_same_bits(alias, torch::full(kept.sizes(), 2.0F), "alias");
+    check_same_bits(model->weight.grad(), torch::full(kept.sizes(), 7.0F), "new");
+  });
+}
+
+}  // namespace convoy

@@ -1,0 +1,136 @@
+// Private gathers: at most two non-root units are in memory at any time, and none when idle.
+#include "harness.h"
+#include "modules.h"
+#include "support/catch.h"
+
+namespace convoy {
+namespace {
+
+using namespace test;
+
+// Large enough that pages count: 256 KiB and more a unit.
+TinyGptConfig large_config() {
+  TinyGptConfig config;
+  config.dim = 96;
+  config.heads = 4;
+  config.hidden = 384;
+  config.layers = 6;
+  return config;
+}
+
+int resident_units(const fsdp::FullySharded& fsdp) {
+  int count = 0;
+  for (const auto& unit : fsdp.units()) {
+    if (unit.name != "(root)" && unit.resident_bytes > 0) ++count;
+  }
+  return count;
+}
+
+// Looks at residency whenever an operation runs, in forward and backward.
+class Watch : public torch::autograd::Function<Watch> {
+ public:
+  static torch::Tensor forward(torch::autograd::AutogradContext*, torch::Tensor x,
+                               std::shared_ptr<std::function<void()>> look) {
+    (*look)();
+    current() = look;
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    (*current())();
+    return {gradients[0], torch::Tensor()};
+  }
+
+ private:
+  static std::shared_ptr<std::function<void()>>& current() {
+    thread_local std::shared_ptr<std::function<void()>> look;
+    return look;
+  }
+};
+
+struct WatchedBlockImpl : TinyBlockImpl {
+  WatchedBlockImpl(const TinyGptConfig& config, std::shared_ptr<std::function<void()>> look)
+      : TinyBlockImpl(config), look_(std::move(look)) {}
+  torch::Tensor forward(torch::Tensor x) {
+    x = Watch::apply(x, look_);
+    return Watch::apply(TinyBlockImpl::forward(x), look_);
+  }
+  std::shared_ptr<std::function<void()>> look_;
+};
+using WatchedBlock = Unit<WatchedBlockImpl>;
+
+struct WatchedModelImpl : torch::nn::Module {
+  explicit WatchedModelImpl(std::shared_ptr<std::function<void()>> look)
+      : head(register_module("head", torch::nn::Linear(96, 5))) {
+    for (int i = 0; i < 6; ++i) {
+      blocks.push_back(
+          register_module("block" + std::to_string(i), WatchedBlock(large_config(), look)));
+    }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    for (auto& block : blocks) x = block(x);
+    return head(x);
+  }
+  torch::nn::Linear head;
+  std::vector<WatchedBlock> blocks;
+};
+using WatchedModel = Unit<WatchedModelImpl>;
+
+}  // namespace
+
+TEST_CASE("two non-root units at most are resident, in forward, backward and evaluation") {
+  ranks(2, [](Rank& rank) {
+    auto look = std::make_shared<std::function<void()>>([] {});
+    WatchedModel model(look);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = false});
+    int most = 0, looks = 0;
+    *look = [&] {
+      most = std::max(most, resident_units(fsdp));
+      ++looks;
+    };
+    const auto x = torch::randn({2, 7, 96});
+    for (int step = 0; step < 3; ++step) {
+      model(x).square().mean().backward();
+      check_equal(resident_units(fsdp), 0, "after backward");
+      const torch::NoGradGuard no_grad;
+      model(x);
+      check_equal(resident_units(fsdp), 0, "after an evaluation");
+    }
+    // Twice a block; the first look of a backward is missing, for the batch needs no gradient.
+    check(looks == 3 * (12 + 12 + 11), "looked often enough");
+    check_equal(most, 2, "most units resident at once");
+    for (const auto& unit : fsdp.units()) {
+      check_equal(unit.resident_bytes, std::int64_t{0}, unit.name + " when idle");
+    }
+  });
+}
+
+TEST_CASE("without resharding after forward the units stay until backward") {
+  ranks(2, [](Rank& rank) {
+    auto look = std::make_shared<std::function<void()>>([] {});
+    WatchedModel model(look);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(),
+                                  {.reshard_after_forward = false, .shared_gather = false});
+    const auto x = torch::randn({2, 7, 96});
+    const auto loss = model(x).square().mean();
+    check_equal(resident_units(fsdp), 6, "after forward");
+    for (const ShardSpan& span : fsdp.shard_spans()) {
+      check_equal(span.leaf.numel(), span.numel, span.name + " shows its shard all the same");
+    }
+    loss.backward();
+    check_equal(resident_units(fsdp), 0, "after backward");
+  });
+}
+
+TEST_CASE("shared gathers keep no full parameters of their own") {
+  ranks(2, [](Rank& rank) {
+    auto look = std::make_shared<std::function<void()>>([] {});
+    WatchedModel model(look);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    model(torch::randn({2, 7, 96})).square().mean().backward();
+    check_equal(resident_units(fsdp), 0, "private pages");
+    check(fsdp.gathers_shared(), "shared where memory is");
+  });
+}
+
+}  // namespace convoy

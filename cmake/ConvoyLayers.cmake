@@ -17,7 +17,7 @@ function(convoy_add_layer name)
     # unnamed namespaces must therefore differ within a layer, or the source leaves the batch
     # (SKIP_UNITY_BUILD_INCLUSION).
     set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden
-      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+      UNITY_BUILD ${CONVOY_UNITY} UNITY_BUILD_BATCH_SIZE 8)
     if(arg_TORCH)
       convoy_reuse_torch_pch(${target})
     endif()

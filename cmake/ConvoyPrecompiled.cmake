@@ -74,8 +74,8 @@ if(CONVOY_TORCH_PCH)
   target_compile_options(convoy_torch_pch PRIVATE
     $<TARGET_PROPERTY:convoy_warnings,INTERFACE_COMPILE_OPTIONS>)
   set_target_properties(convoy_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  # Not torch/torch.h: gcc works off what a compiled header has left to instantiate in every source that
-  # reads it, and all of torch/torch.h costs 9 s there, these few 4 s.
+  # Not torch/torch.h: gcc works off what a compiled header has left to instantiate in every source
+  # that reads it, and all of torch/torch.h costs 9 s there, these few 4 s.
   target_precompile_headers(convoy_torch_pch PRIVATE
     <ATen/ATen.h> <torch/types.h> <torch/nn/module.h> <torch/nn/pimpl.h> <torch/optim/optimizer.h>)
 endif()

@@ -1,5 +1,5 @@
-# convoy_add_test(name [TORCH] [UNITY] LABELS ... SOURCES ... DEPENDS ... [TIMEOUT s] [PROCESSORS n]):
-# one test binary; every Catch2 case in it becomes one ctest entry.
+# convoy_add_test(name [TORCH] [UNITY] LABELS ... SOURCES ... DEPENDS ... [TIMEOUT s]
+# [PROCESSORS n]): one test binary; every Catch2 case in it becomes one ctest entry.
 find_package(Catch2 REQUIRED)
 
 add_library(convoy_catch_main STATIC "${PROJECT_SOURCE_DIR}/tests/support/catch_main.cpp")
@@ -43,7 +43,7 @@ function(convoy_add_test name)
   target_include_directories(${target} PRIVATE
     "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}/tests")
   set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
-  if(arg_UNITY)
+  if(arg_UNITY AND CONVOY_UNITY)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
   endif()
   if(arg_TORCH)

@@ -55,11 +55,20 @@ void Gatherer::gather(std::size_t unit, bool reuse) {
                          group.name());
   if (ahead_ && ahead_->unit == unit) {
     Ahead ahead = *std::exchange(ahead_, std::nullopt);
-    group.finish_gather(std::move(ahead.flight));
+    finish(unit, std::move(ahead.flight));
     return;
   }
   abandon_ahead();
-  group.finish_gather(group.begin_gather(reuse));
+  finish(unit, group.begin_gather(reuse));
+}
+
+void Gatherer::finish(std::size_t unit, GatherInFlight flight) {
+  try {
+    groups_[unit].finish_gather(std::move(flight));
+  } catch (...) {
+    groups_[unit].reset();  // a failed gather leaves the unit sharded
+    throw;
+  }
 }
 
 void Gatherer::gather_ahead(std::optional<std::size_t> unit, bool reuse) {
@@ -72,10 +81,19 @@ void Gatherer::gather_ahead(std::optional<std::size_t> unit, bool reuse) {
 void Gatherer::abandon_ahead() {
   if (!ahead_) return;
   Ahead ahead = *std::exchange(ahead_, std::nullopt);
-  groups_[ahead.unit].abandon_gather(std::move(ahead.flight));
+  try {
+    groups_[ahead.unit].abandon_gather(std::move(ahead.flight));
+  } catch (...) {
+    groups_[ahead.unit].reset();
+    throw;
+  }
 }
 
 void Gatherer::begin_model() {
+  if (const auto failure = comm_.failure()) {
+    throw Error(ErrorKind::kFailed, concat("FSDP: the communicator has failed: ", failure->what()),
+                failure->rank());
+  }
   abandon_ahead();
   order_.begin_model();
 }

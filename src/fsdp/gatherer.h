@@ -27,7 +27,8 @@ class Gatherer {
   ForwardOrder& order() noexcept { return order_; }
   const GatherOptions& options() const noexcept { return options_; }
 
-  /// The outermost forward begins or has ended: nothing gathered ahead outlives it.
+  /// The outermost forward begins or has ended: nothing gathered ahead outlives it. Error: kFailed
+  /// where the communicator has failed.
   void begin_model();
   void end_model() { abandon_ahead(); }
   /// Makes a unit full for its forward and starts on the unit that is likely to be next.
@@ -58,6 +59,7 @@ class Gatherer {
   };
 
   void gather(std::size_t unit, bool reuse);
+  void finish(std::size_t unit, GatherInFlight flight);
   void gather_ahead(std::optional<std::size_t> unit, bool reuse);
   void abandon_ahead();
   bool is_around(std::size_t outer, std::size_t inner) const;

@@ -39,23 +39,28 @@ bool ParamGroup::trainable() const {
                      [](const auto& leaf) { return leaf.tensor.requires_grad(); });
 }
 
-void ParamGroup::attach(std::unique_ptr<UnitStorage> storage) {
-  const at::NoGradGuard no_grad;
+void ParamGroup::attach(std::unique_ptr<UnitStorage> storage,
+                        std::shared_ptr<GradBufferPool> pool) {
   storage_ = std::move(storage);
-  at::Tensor values = at::zeros({param_.layout().total_numel()}, storage_->full().options());
-  for (std::size_t i = 0; i < param_.leaves().size(); ++i) {
-    const ParameterPlace& place = param_.layout().places[i];
-    values.narrow(0, place.start, place.numel)
-        .copy_(param_.leaves()[i].tensor.detach().reshape({-1}));
-  }
-  storage_->scatter_from_first(values, name_);
   param_.attach(storage_->full(), storage_->shard());
-  param_.show_shard();
-}
-
-void ParamGroup::attach(std::shared_ptr<GradBufferPool> pool) {
   gradients_ = std::make_unique<UnitGradients>(param_, std::move(pool), name_);
 }
+
+void ParamGroup::fill(bool is_first) {
+  const at::NoGradGuard no_grad;
+  at::Tensor values;
+  if (is_first) {
+    values = at::zeros({param_.layout().total_numel()}, storage_->full().options());
+    for (std::size_t i = 0; i < param_.leaves().size(); ++i) {
+      const ParameterPlace& place = param_.layout().places[i];
+      values.narrow(0, place.start, place.numel)
+          .copy_(param_.leaves()[i].tensor.detach().reshape({-1}));
+    }
+  }
+  storage_->scatter_from_first(values, name_);
+}
+
+void ParamGroup::take_over() { param_.show_shard(); }
 
 void ParamGroup::enter(UnitState to) {
   CONVOY_CHECK(allowed(state_, to), "unit ", name_, ": ", to_string(state_), " to ", to_string(to));
@@ -64,9 +69,10 @@ void ParamGroup::enter(UnitState to) {
 
 GatherInFlight ParamGroup::begin_gather(bool reuse) {
   param_.require_untouched();
+  const bool kept = reuse && storage_->filled();
+  GatherInFlight flight = kept ? GatherInFlight{} : storage_->begin_gather(name_);
   enter(UnitState::kGathering);
-  if (reuse && storage_->filled()) return {};
-  return storage_->begin_gather(name_);
+  return flight;
 }
 
 void ParamGroup::finish_gather(GatherInFlight flight) {

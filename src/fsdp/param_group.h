@@ -40,10 +40,12 @@ class ParamGroup {
   const Tripwire& tripwire() const noexcept { return tripwire_; }
   bool trainable() const;
 
-  /// Gives the unit its buffers and the values of its parameters (rank 0's count), and shows the
-  /// slices. Collective.
-  void attach(std::unique_ptr<UnitStorage> storage);
-  void attach(std::shared_ptr<GradBufferPool> pool);
+  /// Gives the unit its buffers. The leaves stay as they are.
+  void attach(std::unique_ptr<UnitStorage> storage, std::shared_ptr<GradBufferPool> pool);
+  /// Fills every rank's slices with the values of rank 0's leaves. Collective.
+  void fill(bool is_first);
+  /// Lets the leaves show their slices from now on. Does not fail.
+  void take_over();
 
   /// kSharded -> kGathering. `reuse` allows what a kept full buffer still holds.
   GatherInFlight begin_gather(bool reuse);

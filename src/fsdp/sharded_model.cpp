@@ -97,23 +97,27 @@ ShardedModel::ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan, const O
   for (std::size_t u = groups_.size(); u-- > 0;) order_.push_back(u);
 }
 
+// Everything that can fail for want of memory comes before the first leaf is touched.
 void ShardedModel::attach_storage(const UnitPlan& plan) {
   std::int64_t flag_count = 1;
   std::vector<std::int64_t> numels;
   std::vector<bool> fills_long(groups_.size());
-  for (ParamGroup& group : groups_) {
+  std::vector<std::unique_ptr<UnitStorage>> storages;
+  for (const ParamGroup& group : groups_) {
     const std::int64_t slice = group.param().layout().slice_numel;
-    group.attach(gatherer_->options().shared
-                     ? make_shared_storage(*comm_, slice, plan.dtype, group.name())
-                     : make_private_storage(*comm_, slice, plan.dtype, group.name()));
+    storages.push_back(gatherer_->options().shared
+                           ? make_shared_storage(*comm_, slice, plan.dtype, group.name())
+                           : make_private_storage(*comm_, slice, plan.dtype, group.name()));
     flag_count += 1 + static_cast<std::int64_t>(group.param().leaves().size());
     numels.push_back(group.trainable() ? group.param().layout().total_numel() : 0);
     if (group.parent() >= 0) fills_long[static_cast<std::size_t>(group.parent())] = true;
   }
   pool_ =
       std::make_shared<GradBufferPool>(*comm_, plan_grad_buffers(numels, fills_long), plan.dtype);
-  for (ParamGroup& group : groups_) group.attach(pool_);
   flags_ = comm_->allocate(flag_count, at::kLong, {.tag = "FSDP: end of backward"});
+  for (std::size_t u = 0; u < groups_.size(); ++u) {
+    groups_[u].attach(std::move(storages[u]), pool_);
+  }
 }
 
 std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, CommunicatorPtr comm,
@@ -125,14 +129,13 @@ std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, Com
   for (const PlannedUnit& unit : plan.units) units.push_back(unit.unit);
   const auto sharded =
       std::make_shared<ShardedModel>(Private{}, std::move(comm), std::move(plan), options);
+  for (ParamGroup& group : sharded->groups_) group.fill(sharded->comm_->rank() == 0);
   broadcast_buffers(*sharded->comm_, model);
   for (std::size_t u = 0; u < units.size(); ++u) {
-    // For the shapes only: what the full buffer holds does not matter.
+    // Shown whole for the shapes only: what the full buffer holds does not matter.
     sharded->groups_[u].param().show_full();
     sharded->take_accumulators(u);
-    sharded->groups_[u].param().show_shard();
-  }
-  for (std::size_t u = 0; u < units.size(); ++u) {
+    sharded->groups_[u].take_over();
     units[u]->convoy_unit_behaviour() = std::make_shared<Behaviour>(sharded, u);
   }
   return sharded;

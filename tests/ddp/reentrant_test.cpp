@@ -147,11 +147,12 @@ TEST_CASE("inner backwards that bypass the wrapper's outputs are a named error")
   run_ranks(
       2,
       [](Rank& rank) {
-        auto model = std::make_shared<SquareImpl>(true);
-        DistributedDataParallel ddp(model, rank.comm_ptr());
-        const auto x = torch::full({}, 1.0F).requires_grad_();
-        const auto loss = model->forward(x);  // not through ddp
+        // All in the block: the faster rank's error may reach the slower one while it still wraps.
         try {
+          auto model = std::make_shared<SquareImpl>(true);
+          DistributedDataParallel ddp(model, rank.comm_ptr());
+          const auto x = torch::full({}, 1.0F).requires_grad_();
+          const auto loss = model->forward(x);  // not through ddp
           loss.backward();
           check(false, "backward must fail");
         } catch (const Error& error) {

@@ -125,9 +125,32 @@ TEST_CASE("a backward that fails on one rank fails all, naming the rank, without
       }
       check_all_sharded(fsdp, "after the failure");
       check_throws(ErrorKind::kFailed, "rank 1", [&] { fsdp.communicator()->barrier()->wait(); });
+      for (int again = 0; again < 2; ++again) {
+        check_throws(ErrorKind::kFailed, "rank 1", [&] { model(input_of(0)); });
+      }
     });
-    CHECK(std::chrono::steady_clock::now() - begin < 15s);
+    CHECK(std::chrono::steady_clock::now() - begin < 30s);
   }
+}
+
+TEST_CASE("memory that cannot be had leaves the model as it was") {
+  ranks(2, [](Rank& rank) {
+    Stack model;
+    seed_parameters(*model, 1);
+    // More address space than there is, for a parameter that no rank has ever touched.
+    const auto huge = torch::empty({1}).expand({std::int64_t{1} << 46});
+    model->layers[2]->register_parameter("huge", huge, /*requires_grad=*/false);
+    const auto before = model->head->weight.detach().clone();
+    try {
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+      check(false, "must fail");
+    } catch (const Error& error) {
+      check(error.kind() == ErrorKind::kMemory, error.what());
+    }
+    check_same_bits(model->head->weight.detach(), before, "still whole");
+    const torch::NoGradGuard no_grad;
+    check(model(input_of(0)).size(1) == 4, "still a plain module");
+  });
 }
 
 TEST_CASE("a failure under no_sync with shared gathers is no business of the peers") {

@@ -360,6 +360,66 @@ TEST_CASE("wrapper and model may be gone before backward runs") {
   });
 }
 
+TEST_CASE("nothing outlives wrapper, model and graphs") {
+  ranks(2, [](Rank& rank) {
+    std::weak_ptr<fsdp::ShardedModel> alive;
+    {
+      Stack model = make_stack();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+      alive = fsdp.sharded();
+      for (int step = 0; step < 2; ++step) {
+        model(input_of(rank.rank(), step)).square().mean().backward();
+      }
+      const auto pending = model(input_of(rank.rank(), 2));
+      check(!alive.expired(), "in use");
+    }
+    check(alive.expired(), "a cycle keeps the sharded model alive");
+  });
+}
+
+TEST_CASE("inference mode and no_grad forwards gather as others do") {
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      Stack reference = make_stack();
+      Stack model = make_stack();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      const auto expected = reference(input_of(rank.rank(), 0)).detach();
+      {
+        const c10::InferenceMode inference;
+        check_same_bits(model(input_of(rank.rank(), 0)), expected, "inference mode");
+      }
+      {
+        const torch::NoGradGuard no_grad;
+        check_same_bits(model(input_of(rank.rank(), 0)), expected, "no_grad");
+      }
+      model(input_of(rank.rank(), 0)).square().mean().backward();
+      check(model->head->weight.grad().defined(), "training goes on");
+    });
+  }
+}
+
+TEST_CASE("sparse gradients are reduced densely") {
+  struct LookupImpl : torch::nn::Module {
+    LookupImpl()
+        : table(register_module(
+              "table", torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 6).sparse(true)))) {}
+    torch::Tensor forward(torch::Tensor ids) { return table(ids); }
+    torch::nn::Embedding table;
+  };
+  ranks(2, [](Rank& rank) {
+    Unit<LookupImpl> model;
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    const auto ids = torch::full({1}, rank.rank() == 0 ? 3 : 9, torch::kLong);
+    (model(ids).sum() * 2.0).backward();
+    auto expected = torch::zeros({11, 6});
+    expected[3].fill_(1.0);
+    expected[9].fill_(1.0);
+    const ShardSpan span = fsdp.shard_spans()[0];
+    check_same_bits(span.leaf.grad().flatten(),
+                    expected.flatten().narrow(0, span.begin, span.numel), "mean of both");
+  });
+}
+
 TEST_CASE("stepping between forward and backward is torch's own error") {
   ranks(2, [](Rank& rank) {
     Stack model = make_stack();

@@ -32,7 +32,7 @@ inline OptimizerPtr exact_sgd(std::vector<at::Tensor> parameters) {
 /// Short limits, so that a test that goes wrong ends.
 inline CommunicatorOptions short_timeout() {
   CommunicatorOptions options;
-  options.timeout = 20s;
+  options.timeout = 60s;
   return options;
 }
 

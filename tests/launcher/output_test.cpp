@@ -70,7 +70,7 @@ TEST_CASE("C059: lines of four ranks are whole and carry their rank, files have 
   }
 }
 
-TEST_CASE("--tee, --redirects and --log-dir: what is kept and what is shown") {
+TEST_CASE("Option --tee, --redirects and --log-dir: what is kept and what is shown") {
   const struct {
     std::vector<std::string> flags;
     bool shows_out, shows_err, keeps_out, keeps_err;

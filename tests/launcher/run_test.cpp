@@ -137,7 +137,7 @@ TEST_CASE("C062: auto counts the cores of the affinity mask, and says so") {
   CHECK_THAT(run.err(), Contains("1 rank (auto: 1 usable core)"));
 }
 
-TEST_CASE("--bind-to core puts each rank on one core, none leaves the mask alone") {
+TEST_CASE("Option --bind-to core puts each rank on one core, none leaves the mask alone") {
   Launched bound(with_worker({"-q", "-n", "3", "--bind-to", "core"}, {"cores"}));
   REQUIRE(bound.wait() == 0);
   for (const auto& line : lines_of(bound.out())) {

@@ -112,7 +112,7 @@ TEST_CASE("a stopped rank gets SIGCONT with the signal to stop, and obeys it") {
   CHECK(run.wait(Seconds(6)) == 143);
 }
 
-TEST_CASE("--shutdown-timeout bounds the end after a failure too") {
+TEST_CASE("Option --shutdown-timeout bounds the end after a failure too") {
   Launched run(with_worker({"-n", "2", "--shutdown-timeout", "400ms"},
                            {"ignore:15", "out:ready", "0@sleep:300ms", "0@exit:4", "sleep:60"}));
   CHECK(run.wait(Seconds(15)) == 4);

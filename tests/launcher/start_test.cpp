@@ -72,7 +72,7 @@ TEST_CASE("usage errors are one line and exit 2") {
   }
 }
 
-TEST_CASE("--help and --version go to stdout and end with 0") {
+TEST_CASE("Option --help and --version go to stdout and end with 0") {
   Launched help({"--help"});
   CHECK(help.wait() == 0);
   CHECK_THAT(help.out(), Contains("--shutdown-timeout"));

@@ -37,8 +37,8 @@ function(convoy_needs_torch_header out file)
 endfunction()
 
 # Lets the sources of a target that need the torch header use the compiled one. It was compiled with
-# -fPIC, and gcc takes it only where the flags agree, so such programs are compiled with -fPIC too
-# instead of -fPIE.
+# -fPIC and hidden visibility, and gcc takes it only where the flags agree, so such targets are
+# compiled so too (programs instead of with -fPIE).
 function(convoy_reuse_torch_pch target)
   if(NOT CONVOY_TORCH_PCH)
     return()
@@ -57,6 +57,7 @@ function(convoy_reuse_torch_pch target)
   if(NOT users)
     return()
   endif()
+  set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)

@@ -23,7 +23,7 @@ TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
   const ProgramResult result = run_program(
       bench_command({"--model", "tiny", "--steps", "6", "--warmup", "1", "--ranks", "2", "--data",
                      data, "--out", out, "--", "--layers", "2", "--dim=32", "--seq", "32"}),
-      300s);
+      500s);
   INFO(result.err);
   INFO(result.out);
   REQUIRE(result.exit_code == 0);
@@ -91,7 +91,7 @@ TEST_CASE("bench: a run that fails is shown, the others are still compared") {
   const ProgramResult result = run_program(
       bench_command({"--model", "tiny", "--steps", "2", "--warmup", "0", "--strategies",
                      "single,ddp", "--data", (scratch.path() / "no.txt").native(), "--out", out}),
-      120s);
+      240s);
   INFO(result.err);
   REQUIRE(result.exit_code == 1);
   REQUIRE(result.err.find("single failed with exit code 2") != std::string::npos);

@@ -72,7 +72,7 @@ TEST_CASE("train_gpt: the events have the fields that other programs read") {
   REQUIRE(evaluations.size() == 2);  // After step 2, and the last one.
   REQUIRE(evaluations[0]["step"] == 2);
   REQUIRE(evaluations[1]["step"] == 4);
-  REQUIRE(evaluations[1]["windows"] == 121);  // A tenth of the text in windows of 33 bytes.
+  REQUIRE(evaluations[1]["windows"] == 12);
 
   const Json& end = run.events.back();
   require_keys(end, {"event", "step", "loss", "validation_loss", "params_xxh3", "comm", "memory",

@@ -38,6 +38,6 @@ struct ProgramResult {
 
 /// Runs a program to its end, with no standard input and without this process's rank variables.
 ProgramResult run_program(const std::vector<std::string>& command,
-                          std::chrono::seconds limit = std::chrono::seconds(120));
+                          std::chrono::seconds limit = std::chrono::seconds(240));
 
 }  // namespace convoy::testing

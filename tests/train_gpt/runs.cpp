@@ -7,6 +7,10 @@
 namespace convoy::testing {
 namespace {
 
+constexpr const char* kSmallModel =
+    "--model tiny --layers 2 --dim 32 --heads 2 --seq 32 --steps 4 --threads 1 --sample 0 "
+    "--eval-windows 12 --timeout 60";
+
 std::vector<Json> read_events(const std::filesystem::path& file) {
   std::vector<Json> events;
   std::istringstream lines(read_whole(file));
@@ -35,28 +39,10 @@ TrainRun train(const Scratch& scratch, int world, const std::vector<std::string>
   std::filesystem::remove(file);
   std::vector<std::string> command;
   if (world > 1) command = {CONVOY_TEST_CONVOYRUN, "-n", std::to_string(world), "--"};
-  for (const char* part : {CONVOY_TEST_TRAIN_GPT,
-                           "--model",
-                           "tiny",
-                           "--layers",
-                           "2",
-                           "--dim",
-                           "32",
-                           "--heads",
-                           "2",
-                           "--seq",
-                           "32",
-                           "--steps",
-                           "4",
-                           "--threads",
-                           "1",
-                           "--sample",
-                           "0",
-                           "--timeout",
-                           "30",
-                           "--json"}) {
-    command.emplace_back(part);
-  }
+  command.emplace_back(CONVOY_TEST_TRAIN_GPT);
+  std::istringstream small(kSmallModel);
+  for (std::string word; small >> word;) command.push_back(word);
+  command.emplace_back("--json");
   command.push_back(file.native());
   command.insert(command.end(), flags.begin(), flags.end());
   ProgramResult result = run_program(command);

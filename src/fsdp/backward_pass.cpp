@@ -21,6 +21,7 @@ BackwardPass::BackwardPass(BackwardSetup setup, std::uint64_t number, bool synch
       task_(get_current_graph_task_id()),
       kind_(synchronised ? Kind::kSynchronised : Kind::kLocal),
       begin_ns_(trace::now_ns()),
+      last_gradient_ns_(begin_ns_),
       progress_(setup.groups.size()) {
   look_at_graph();
   if (kind_ == Kind::kInputsOnly) return;
@@ -116,6 +117,7 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
                  "' got a gradient although unit ", group.name(), " was not gathered: it was used ",
                  "outside of its unit's forward, where it is only a shard");
   note_task();
+  last_gradient_ns_ = trace::now_ns();
   setup_.comm.poll();
   if (gradient.defined()) {
     const at::NoGradGuard no_grad;

@@ -52,6 +52,8 @@ class BackwardPass {
   /// True if peers are waiting, or will be, for what this backward owes them.
   bool owes_peers() const noexcept;
   std::int64_t begin_ns() const noexcept { return begin_ns_; }
+  /// When the last gradient so far arrived: what is reduced later overlaps with nothing.
+  std::int64_t last_gradient_ns() const noexcept { return last_gradient_ns_; }
 
  private:
   enum class Kind {
@@ -100,6 +102,7 @@ class BackwardPass {
   bool reenters_ = false;         ///< User code may start a backward inside this one.
   bool all_have_failed_ = false;  ///< With the same error, at the same place.
   std::int64_t begin_ns_;
+  std::int64_t last_gradient_ns_;
   std::vector<Progress> progress_;
   std::size_t next_ = 0;  ///< In order.
   std::deque<Flight> flights_;

@@ -225,7 +225,7 @@ void ShardedModel::finish_backward() {
                     .detail = {},
                     .category = "compute",
                     .begin_ns = backward_->begin_ns(),
-                    .end_ns = trace::now_ns(),
+                    .end_ns = backward_->last_gradient_ns(),
                     .bytes = 0});
     }
     const bool synchronised = backward_->finish(/*learn_order=*/!order_is_learnt_);

@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -78,7 +79,17 @@ def bench(options):
     return 0 if summary["agreement"]["ok"] else 3
 
 
+class Stopped(Exception):
+    """A signal asks the bench to end; what it has started is stopped on the way out."""
+
+
+def stop_on(number, _frame):
+    raise Stopped(number)
+
+
 def main():
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop_on)
     try:
         return bench(bench_cli.parse(sys.argv[1:]))
     except bench_cli.UsageError as error:
@@ -87,9 +98,10 @@ def main():
     except bench_ground.GroundError as error:
         say(error)
         return 1
-    except KeyboardInterrupt:
-        say("interrupted")
-        return 130
+    except Stopped as stopped:
+        number = stopped.args[0]
+        say(f"stopped by {signal.Signals(number).name}")
+        return 128 + number
 
 
 if __name__ == "__main__":

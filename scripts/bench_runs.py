@@ -1,4 +1,5 @@
 """Starts the processes of each strategy, all pinned alike, and reads what they wrote."""
+import ctypes
 import dataclasses
 import json
 import os
@@ -14,6 +15,8 @@ import bench_cli
 MICRO_BATCH = {"tiny": 8, "small": 4, "base": 1, "gpt2-124m": 1}
 DEFAULT_FLAGS = ["--sample", "0", "--eval-windows", "64"]
 GRACE_S = 10
+LIBC = ctypes.CDLL(None)
+PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass
@@ -95,13 +98,14 @@ def start(process):
     log.write((" ".join(process.command) + "\n").encode())
     log.flush()
 
-    def pin():
+    def prepare():
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Nothing runs on when the bench is killed.
         if process.cores is not None:
             os.sched_setaffinity(0, process.cores)
 
     with log:
         return subprocess.Popen(process.command, stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=pin)
+                                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=prepare)
 
 
 def stop(children):

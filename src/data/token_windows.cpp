@@ -12,14 +12,19 @@
 namespace convoy::data {
 namespace {
 
-/// Rows of seq + 1 bytes become inputs and targets.
+/// Rows of seq + 1 bytes become inputs and targets. Plain loops: this runs beside the training, and
+/// a torch operator might start threads of its own.
 TokenBatch to_batch(const std::vector<std::uint8_t>& bytes, std::int64_t rows, std::int64_t width,
                     at::Tensor weights) {
-  at::NoGradGuard no_grad;
-  auto tokens = at::empty({rows, width}, at::kLong);
-  std::copy(bytes.begin(), bytes.end(), tokens.data_ptr<std::int64_t>());
-  return {tokens.narrow(1, 0, width - 1).contiguous(), tokens.narrow(1, 1, width - 1).contiguous(),
-          std::move(weights)};
+  TokenBatch batch{at::empty({rows, width - 1}, at::kLong), at::empty({rows, width - 1}, at::kLong),
+                   std::move(weights)};
+  auto* inputs = batch.inputs.data_ptr<std::int64_t>();
+  auto* targets = batch.targets.data_ptr<std::int64_t>();
+  for (auto row = bytes.begin(); row != bytes.end(); row += width) {
+    inputs = std::copy(row, row + width - 1, inputs);
+    targets = std::copy(row + 1, row + width, targets);
+  }
+  return batch;
 }
 
 }  // namespace

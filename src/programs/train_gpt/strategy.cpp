@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 #include "convoy/ddp/ddp.h"
+#include "convoy/ddp/state_dict.h"
 #include "convoy/fsdp/fsdp.h"
 #include "convoy/fsdp/state_dict.h"
 #include "convoy/optim/clip_grad_norm.h"
@@ -45,8 +46,7 @@ class Ddp final : public Strategy {
   double clip(double max_norm) override { return clip_grad_norm_(ddp_, max_norm); }
   std::vector<ShardSpan> spans() override { return ddp_.shard_spans(); }
   void for_each_full_parameter(const Visit& visit) override {
-    if (ddp_.communicator()->rank() != 0) return;
-    for (const auto& [name, tensor] : ddp_.replica().parameters()) visit(name, tensor.detach());
+    ddp::for_each_full_parameter(ddp_.replica(), visit);
   }
 
  private:

@@ -21,6 +21,8 @@ class ExactSum {
 
   /// value >= 0, infinite or nan.
   void add(double value) noexcept;
+  /// The same for many at once; several times faster where they lie within a factor of 2^37.
+  void add(std::span<const double> values) noexcept;
   void add(const ExactSum& other) noexcept;
 
   /// The state as integers with all carries done. Adding the words of up to 2^31 sums elementwise
@@ -34,6 +36,8 @@ class ExactSum {
 
  private:
   void carry() noexcept;
+  /// Finite, of either sign; what is added altogether must not be negative.
+  void add_finite(double value) noexcept;
 
   std::array<std::int64_t, kLimbs> limbs_{};
   std::int64_t infinities_ = 0;

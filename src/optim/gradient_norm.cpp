@@ -140,7 +140,7 @@ ExactSum local_sum(const Share& share, double p) {
                       } else {
                         block_sums_of_powers(values, count, p, sums.data());
                       }
-                      for (std::int64_t k = 0; k < blocks_of(count); ++k) sum.add(sums[k]);
+                      sum.add(std::span(sums).first(static_cast<std::size_t>(blocks_of(count))));
                     });
                     const std::lock_guard lock(mutex);
                     total.add(sum);

@@ -7,15 +7,20 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace {
 
 using convoy::optim::ExactSum;
 
+/// The rounded sum of `values`, which must be the same one at a time and all at once.
 double sum(const std::vector<double>& values) {
   ExactSum total;
   for (const double value : values) total.add(value);
+  ExactSum at_once;
+  at_once.add(std::span<const double>(values));
+  REQUIRE(total.words() == at_once.words());
   return total.rounded();
 }
 
@@ -97,6 +102,29 @@ TEST_CASE("ExactSum: ends of the range, ties and what is not finite") {
   REQUIRE(sum({1.0, infinity}) == infinity);
   REQUIRE(std::isnan(sum({1.0, nan})));
   REQUIRE(std::isnan(sum({infinity, nan, 2.0})));
+}
+
+TEST_CASE("ExactSum: many at once, of like and unlike size, at the ends of the range") {
+  std::mt19937_64 generator(9);
+  std::uniform_real_distribution<double> mantissa(1.0, 2.0);
+  for (const int center : {-1060, -1000, -905, -895, -100, 0, 100, 895, 905, 1000}) {
+    for (const int spread : {0, 1, 20, 36, 37, 38, 60, 200}) {
+      for (const int count : {1, 7, 8, 127, 128, 129, 300}) {
+        std::vector<double> values;
+        for (int i = 0; i < count; ++i) {
+          const int exponent = center - static_cast<int>(generator() % (spread + 1U));
+          values.push_back(generator() % 11 == 0 ? 0.0 : std::ldexp(mantissa(generator), exponent));
+        }
+        sum(values);  // Checks that both ways agree.
+      }
+    }
+  }
+  sum(std::vector<double>(200, 0.0));
+  std::vector<double> mixed(200, 1.0);
+  mixed[150] = std::numeric_limits<double>::infinity();
+  REQUIRE(std::isinf(sum(mixed)));
+  mixed[20] = -std::numeric_limits<double>::quiet_NaN();
+  REQUIRE(std::isnan(sum(mixed)));
 }
 
 TEST_CASE("ExactSum: many summands carry into the limbs above") {

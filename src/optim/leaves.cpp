@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros_like.h>
@@ -33,6 +34,10 @@ void check_leaf(const SteppedLeaf& leaf) {
                  kInvalidArgument, leaf.place(), ": the dtype is ", param.scalar_type(),
                  "; only float32 and float64 parameters can be stepped (keep a float32 parameter "
                  "and compute in the other dtype)");
+  CONVOY_REQUIRE(at::has_internal_overlap(param) != at::MemOverlap::Yes, kInvalidArgument,
+                 leaf.place(),
+                 ": several of its elements are one place in memory (an expanded "
+                 "tensor); a parameter needs memory for each");
   CONVOY_REQUIRE(grad.layout() == at::kStrided, kInvalidArgument, leaf.place(),
                  ": the gradient is sparse, which is not supported; use a dense one (for an "
                  "embedding: sparse = false)");

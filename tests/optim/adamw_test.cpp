@@ -343,6 +343,8 @@ TEST_CASE("AdamW refuses what it cannot do right, and changes nothing") {
   const auto param = [] { return torch::ones({4, 2}).requires_grad_(); };
   refused("sparse", param(), torch::ones({4, 2}).to_sparse());
   refused("shape [2]", param(), torch::ones({2}));
+  refused("expanded", torch::ones({2}).expand({4, 2}).detach().requires_grad_(),
+          torch::ones({4, 2}));
   refused("BFloat16", torch::ones({4}, at::kBFloat16).requires_grad_(),
           torch::ones({4}, at::kBFloat16));
 

@@ -72,7 +72,8 @@ TEST_CASE("Fd closes what it owns, once") {
     Fd a(::open("/dev/null", O_RDONLY));
     raw = a.get();
     Fd b = std::move(a);
-    CHECK_FALSE(static_cast<bool>(a));
+    a = Fd();  // Closes nothing: it owns nothing any more.
+    CHECK(is_open(raw));
     CHECK(b.get() == raw);
     const Fd copy = b.duplicate();
     CHECK(copy.get() != raw);

@@ -81,6 +81,7 @@ class Client {
     store_.add("total", added_);
     store_.set(concat("done/", client_), "");
     std::vector<std::string> all;
+    all.reserve(static_cast<std::size_t>(clients_));
     for (int other = 0; other < clients_; ++other) all.push_back(concat("done/", other));
     store_.wait(all, Deadline::after(60s));
     require(store_.get("total", Deadline::after(5s)) == std::to_string(store_.add("shared/sum", 0)),

@@ -35,6 +35,7 @@ TEST_CASE("64 client processes do random operations, and every result is right")
   const auto seed = fresh_seed();
   INFO("seed " << seed);
   std::vector<Child> children;
+  children.reserve(kClients);
   for (int rank = 0; rank < kClients; ++rank) {
     children.push_back(
         Child::start({"random", std::to_string(seed), "300"}, launch_variables(server, rank)));
@@ -57,6 +58,7 @@ TEST_CASE("Client threads of one process do random operations, and every result 
   const auto seed = fresh_seed();
   INFO("seed " << seed);
   std::vector<std::thread> threads;
+  threads.reserve(kClients);
   std::mutex mutex;
   std::string trouble;
   for (int rank = 0; rank < kClients; ++rank) {
@@ -80,6 +82,7 @@ TEST_CASE("Row 10: 500 idle connections leave the store as fast as it was") {
   const auto session = server.join(0);
   const auto store = session->store();
   std::vector<Channel> idle;
+  idle.reserve(500);
   for (int i = 0; i < 500; ++i) {
     idle.push_back(Channel::connect(ControlAddress::parse(server.address()), Deadline::after(5s)));
   }
@@ -96,6 +99,7 @@ TEST_CASE("500 ranks that are idle leave the store as fast as it was") {
   constexpr int kRanks = 501;
   ServerThread server(kRanks);
   std::vector<Channel> idle;
+  idle.reserve(kRanks);
   for (int rank = 1; rank < kRanks; ++rank) {
     // Without the thread that a real session has: only the server's cost is looked at.
     const auto options = server.client(rank);

@@ -12,6 +12,7 @@ namespace {
 std::vector<Child> start_world(const ServerThread& server, int size,
                                const std::vector<std::string>& arguments) {
   std::vector<Child> children;
+  children.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     children.push_back(Child::start(arguments, launch_variables(server, rank)));
   }
@@ -60,8 +61,8 @@ TEST_CASE("C058: RANK without a launcher is one line that lists what is missing,
 TEST_CASE("C058: the launcher's values win over stale ones") {
   ServerThread server(1);
   auto variables = launch_variables(server, 0);
-  variables.push_back("MASTER_ADDR=bad");  // Of an outer job; nobody asks for it.
-  variables.push_back("MASTER_PORT=1");
+  variables.emplace_back("MASTER_ADDR=bad");  // Of an outer job; nobody asks for it.
+  variables.emplace_back("MASTER_PORT=1");
   auto child = Child::start({"who"}, variables);
   CHECK(child.wait() == 0);
   CHECK(contains(child.output(), "rank 0 of 1"));

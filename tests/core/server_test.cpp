@@ -175,6 +175,7 @@ TEST_CASE("Of more connections than may wait for their hello the oldest is close
   options.hello_timeout = 20s;
   ServerThread server(1, options);
   std::vector<Channel> idle;
+  idle.reserve(20);
   for (int i = 0; i < 20; ++i) idle.push_back(connect_raw(server));
   for (int i = 0; i < 12; ++i) CHECK(is_closed(idle[static_cast<std::size_t>(i)]));
   // The last 8 still wait: the rank comes in all the same, in place of one of them.
@@ -243,6 +244,7 @@ TEST_CASE("Running out of descriptors refuses newcomers and spares who is there"
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   // Newcomers' own sockets are made first: they share this process's descriptors.
   std::vector<Fd> sockets;
+  sockets.reserve(4);
   for (int i = 0; i < 4; ++i)
     sockets.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   std::vector<Fd> fill;

@@ -43,8 +43,7 @@ void for_both_kinds(int size, Body body) {
 
 TEST_CASE("Row 8: a rank that never comes is named") {
   ServerThread server(4);
-  std::vector<std::shared_ptr<Session>> ranks;
-  for (const int rank : {0, 1, 3}) ranks.push_back(server.join(rank));
+  const std::vector<std::shared_ptr<Session>> ranks{server.join(0), server.join(1), server.join(3)};
   CHECK(server.ask<std::vector<int>>([](auto& s) { return s.missing_ranks(); }) ==
         std::vector<int>{2});
   const auto began = Deadline::Clock::now();
@@ -62,6 +61,7 @@ TEST_CASE("The first failure wins and reaches all ranks with one text") {
   for_both_kinds(3, [](World& world) {
     std::atomic<int> calls{0};
     std::vector<std::shared_ptr<void>> handles;
+    handles.reserve(world.ranks.size() + 1);
     for (const auto& rank : world.ranks) handles.push_back(rank->on_failure([&] { ++calls; }));
     for (const auto& rank : world.ranks) CHECK_FALSE(rank->failure().has_value());
     world.ranks[1]->report_failure(Error(ErrorKind::kInvalidArgument, "no such file"));
@@ -122,6 +122,7 @@ TEST_CASE("The shutdown barrier waits for the slow and does not wait for who has
     world.ranks[3].reset();
     std::atomic<int> done{0};
     std::vector<std::thread> threads;
+    threads.reserve(2);
     for (int rank = 0; rank < 2; ++rank) {
       threads.emplace_back([&, rank] {
         world.ranks[static_cast<std::size_t>(rank)]->finish(soon());

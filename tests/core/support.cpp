@@ -117,6 +117,7 @@ Child Child::start(const std::vector<std::string>& arguments,
   }
   const auto pointers = [](std::vector<std::string>& texts) {
     std::vector<char*> list;
+    list.reserve(texts.size() + 1);
     for (auto& text : texts) list.push_back(text.data());
     list.push_back(nullptr);
     return list;

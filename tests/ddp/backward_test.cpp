@@ -8,29 +8,25 @@
 
 #include <torch/torch.h>
 
+#include <barrier>
 #include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace convoy::test {
-namespace {
-
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
-
-std::uint64_t all_reduces(Rank& rank) { return rank.comm().stats()[OpKind::kAllReduce].calls; }
-
-}  // namespace
-
 TEST_CASE("C020: a backward that throws on one rank fails the wrapper on all, by name") {
+  std::barrier together(2);
   run_ranks(
       2,
-      [](Rank& rank) {
+      [&](Rank& rank) {
         DistributedDataParallel ddp(Trip(), rank.comm_ptr(), {.bucket_cap_mb = 1e-6});
         const auto step = [&](int number, bool trips) {
           ddp(batch_of(rank.rank(), number, 5), trips).sum().backward();
         };
         step(0, false);
+        // Without the communicator: its failure must not reach a rank that is still in step 0.
+        together.arrive_and_wait();
         const auto forward_again = [&] { step(2, false); };
         if (rank.rank() == 1) {
           try {
@@ -84,14 +80,16 @@ TEST_CASE("a backward that throws before it reaches the wrapper is found at the 
 }
 
 TEST_CASE("C021: a rank that has fewer batches is named on the ranks that have more") {
+  std::barrier together(2);
   run_ranks(
       2,
-      [](Rank& rank) {
+      [&](Rank& rank) {
         DistributedDataParallel ddp(Trip(), rank.comm_ptr());
         const auto step = [&](int number) {
           ddp(batch_of(rank.rank(), number, 5), false).sum().backward();
         };
         for (int i = 0; i < 4; ++i) step(i);
+        together.arrive_and_wait();
         if (rank.rank() == 1) return;
         try {
           step(4);

@@ -15,10 +15,6 @@
 namespace convoy::test {
 namespace {
 
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
-
-std::uint64_t all_reduces(Rank& rank) { return rank.comm().stats()[OpKind::kAllReduce].calls; }
-
 double value(const torch::Tensor& tensor) { return tensor.item<double>(); }
 
 /// Scalar parameters a, b and c, and the sum of those whose factor is not 0, each times its factor:

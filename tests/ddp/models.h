@@ -1,13 +1,23 @@
 // Small models and data for the DDP tests. Values differ by rank, step and element.
 #pragma once
 
+#include "convoy/comm/run_ranks.h"
+
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <stdexcept>
 
 namespace convoy::test {
+
+/// For tests in which waiting for ever is what could go wrong.
+inline const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
+
+inline std::uint64_t all_reduces(const Rank& rank) {
+  return rank.comm().stats()[OpKind::kAllReduce].calls;
+}
 
 /// Odd sizes, a parameter without elements, a scalar and a layer used twice are
 /// what buckets must cope with. Input [batch, 5], output [batch, 3].

@@ -13,7 +13,7 @@
 
 namespace convoy::test {
 
-inline constexpr int kSteps = 5;
+inline constexpr int kParitySteps = 5;
 inline constexpr int kMicroSteps = 3;
 
 struct Run {
@@ -39,7 +39,7 @@ inline Run one_process(int world, int micro_steps) {
   const auto parameters = model->parameters();
   torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
   Run run;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kParitySteps; ++step) {
     mean_gradients(parameters, world, [&](int rank) {
       for (int micro = 0; micro < micro_steps; ++micro) {
         const int batch = step * micro_steps + micro;
@@ -60,7 +60,7 @@ inline Run with_ddp(const CommunicatorPtr& comm, int micro_steps,
   const auto parameters = model->parameters();
   torch::optim::SGD sgd(parameters, torch::optim::SGDOptions(0.05).momentum(0.9));
   Run run;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kParitySteps; ++step) {
     for (int micro = 0; micro < micro_steps; ++micro) {
       const int batch = step * micro_steps + micro;
       const auto backward = [&] {

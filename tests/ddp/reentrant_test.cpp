@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include <barrier>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -20,10 +21,6 @@
 
 namespace convoy::test {
 namespace {
-
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
-
-std::uint64_t all_reduces(Rank& rank) { return rank.comm().stats()[OpKind::kAllReduce].calls; }
 
 /// w * (w * x), each product in a checkpoint segment of its own or none in any.
 class SquareImpl : public torch::nn::Module {

@@ -19,8 +19,6 @@
 namespace convoy::test {
 namespace {
 
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
-
 std::uint64_t hash_of(const std::vector<at::Tensor>& tensors) {
   Hasher64 hasher;
   for (const auto& tensor : tensors) {

@@ -18,8 +18,6 @@
 namespace convoy::test {
 namespace {
 
-const CommunicatorOptions kShort{.timeout = std::chrono::seconds(60)};
-
 /// A module of named parameters and buffers, without a use for them.
 class BagImpl : public torch::nn::Module {
  public:

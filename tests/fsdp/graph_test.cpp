@@ -2,6 +2,7 @@
 // backwards.
 #include "harness.h"
 #include "modules.h"
+#include "stack_runs.h"
 #include "support/catch.h"
 
 #include <thread>
@@ -10,65 +11,6 @@ namespace convoy {
 namespace {
 
 using namespace test;
-
-torch::Tensor input_of(int rank, int step, std::int64_t rows = 3) {
-  auto generator = at::detail::createCPUGenerator(static_cast<std::uint64_t>(31 * rank + step + 1));
-  return torch::randn({rows, 6}, generator);
-}
-
-Stack make_stack() {
-  Stack model(3);
-  seed_parameters(*model, 23);
-  return model;
-}
-
-using Body = std::function<torch::Tensor(StackImpl&, torch::Tensor)>;
-using Backward = std::function<void(Stack&, int rank, int step)>;
-
-// Trains three steps with `backward` alone and sharded and compares every bit, or to 1e-6.
-void compare(const Backward& backward, int world = 2, double tolerance = 0.0,
-             fsdp::Options options = {}) {
-  StateDict expected;
-  {
-    Stack model = make_stack();
-    const auto parameters = model->parameters();
-    const auto optimizer = exact_sgd(parameters);
-    for (int step = 0; step < 3; ++step) {
-      mean_gradients(parameters, world, [&](int rank) { backward(model, rank, step); });
-      optimizer->step();
-    }
-    expected = plain_state(model);
-  }
-  for (const bool shared : {true, false}) {
-    options.shared_gather = shared;
-    ranks(world, [&](Rank& rank) {
-      Stack model = make_stack();
-      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), options);
-      const auto optimizer = exact_sgd(model->parameters());
-      for (int step = 0; step < 3; ++step) {
-        backward(model, rank.rank(), step);
-        for (const auto& unit : fsdp.units()) {
-          check_equal(unit.resident_bytes, std::int64_t{0}, unit.name + " after backward");
-        }
-        optimizer->step();
-        optimizer->zero_grad();
-      }
-      const StateDict state = full_state_dict(fsdp);
-      if (rank.rank() != 0) return;
-      if (tolerance == 0.0) check_same_state(state, expected, path_name(shared));
-      if (tolerance > 0.0) check_close_state(state, expected, tolerance, path_name(shared));
-    });
-  }
-}
-
-void compare_body(const Body& body, double tolerance = 0.0, int world = 2) {
-  compare(
-      [&](Stack& model, int rank, int step) {
-        model->body = body;
-        model(input_of(rank, step).requires_grad_(true)).square().mean().backward();
-      },
-      world, tolerance);
-}
 
 // Returns its second output only sometimes used; passes its input through as the third.
 struct ForkImpl : torch::nn::Module {
@@ -112,60 +54,29 @@ struct NestImpl : torch::nn::Module {
 };
 using Nest = Unit<NestImpl>;
 
-template <typename Holder>
-Training<Holder> training_of() {
-  return {.make =
-              [] {
-                Holder model;
-                seed_parameters(*model, 3);
-                return model;
-              },
-          .loss = [](Holder& model, int rank,
-                     int step) { return model(input_of(rank, step)).square().mean(); },
-          .optimizer = exact_sgd,
-          .steps = 3};
-}
-
 }  // namespace
 
 TEST_CASE("C041: two forwards, then two backwards, or one of the sum") {
-  compare([](Stack& model, int rank, int step) {
-    const auto first = model(input_of(rank, step)).square().mean();
-    const auto second = model(input_of(rank, step + 50)).square().mean();
+  compare_runs([](Stack& model, int rank, int step) {
+    const auto first = model(stack_input(rank, step)).square().mean();
+    const auto second = model(stack_input(rank, step + 50)).square().mean();
     (first + second).backward();
   });
   // Each backward of its own adds a mean of its own: not the bits of the mean of the sums.
-  compare(
+  compare_runs(
       [](Stack& model, int rank, int step) {
-        const auto first = model(input_of(rank, step)).square().mean();
-        const auto second = model(input_of(rank, step + 50)).square().mean();
+        const auto first = model(stack_input(rank, step)).square().mean();
+        const auto second = model(stack_input(rank, step + 50)).square().mean();
         first.backward();
         second.backward();
       },
       2, 1e-6);
 }
 
-TEST_CASE("C041: two forwards with checkpoints") {
-  const Body body = [](StackImpl& self, torch::Tensor x) {
-    for (auto& layer : self.layers) {
-      x = checkpoint([&layer](torch::Tensor y) { return layer(y); }, x);
-    }
-    return x;
-  };
-  compare(
-      [&](Stack& model, int rank, int step) {
-        model->body = body;
-        const auto first = model(input_of(rank, step).requires_grad_(true)).square().mean();
-        const auto second = model(input_of(rank, step + 50).requires_grad_(true)).square().mean();
-        (first + second).backward();
-      },
-      2, 1e-6);
-}
-
 TEST_CASE("retain_graph: a second backward over the same graph adds the same again") {
-  compare(
+  compare_runs(
       [](Stack& model, int rank, int step) {
-        const auto loss = model(input_of(rank, step)).square().mean();
+        const auto loss = model(stack_input(rank, step)).square().mean();
         loss.backward({}, /*retain_graph=*/true);
         loss.backward();
       },
@@ -182,68 +93,6 @@ TEST_CASE("units may run in another order than they were registered in") {
   compare_body([](StackImpl& self, torch::Tensor x) {
     return self.layers[0](self.layers[2](self.layers[1](x)));
   });
-}
-
-TEST_CASE("a unit in a checkpoint, and all units in one") {
-  compare_body([](StackImpl& self, torch::Tensor x) {
-    for (auto& layer : self.layers) {
-      x = checkpoint([&layer](torch::Tensor y) { return layer(y); }, x);
-    }
-    return x;
-  });
-  compare_body([](StackImpl& self, torch::Tensor x) {
-    return checkpoint(
-        [&self](torch::Tensor y) {
-          for (auto& layer : self.layers) y = layer(y);
-          return y;
-        },
-        x);
-  });
-}
-
-TEST_CASE("checkpoints nested in checkpoints, and a unit in two of them") {
-  compare_body([](StackImpl& self, torch::Tensor x) {
-    return checkpoint(
-        [&self](torch::Tensor y) {
-          y = self.layers[0](y);
-          y = checkpoint([&self](torch::Tensor z) { return self.layers[1](z); }, y);
-          return self.layers[2](y);
-        },
-        x);
-  });
-  compare_body(
-      [](StackImpl& self, torch::Tensor x) {
-        for (const int i : {0, 1, 0, 2}) {
-          x = checkpoint([&self, i](torch::Tensor y) { return self.layers[std::size_t(i)](y); }, x);
-        }
-        return x;
-      },
-      1e-6, 3);
-}
-
-TEST_CASE("two checkpoints inside a unit") {
-  struct TwiceImpl : torch::nn::Module {
-    TwiceImpl()
-        : a(register_module("a", torch::nn::Linear(6, 6))),
-          b(register_module("b", torch::nn::Linear(6, 6))) {}
-    torch::Tensor forward(torch::Tensor x) {
-      x = checkpoint([this](torch::Tensor y) { return torch::tanh(a(y)); }, x);
-      return checkpoint([this](torch::Tensor y) { return b(torch::tanh(a(y))); }, x);
-    }
-    torch::nn::Linear a, b;
-  };
-  struct RootImpl : torch::nn::Module {
-    RootImpl()
-        : one(register_module("one", Unit<TwiceImpl>())),
-          two(register_module("two", Unit<TwiceImpl>())) {}
-    torch::Tensor forward(torch::Tensor x) { return two(one(x)); }
-    Unit<TwiceImpl> one, two;
-  };
-  auto training = training_of<Unit<RootImpl>>();
-  training.loss = [](Unit<RootImpl>& model, int rank, int step) {
-    return model(input_of(rank, step).requires_grad_(true)).square().mean();
-  };
-  check_parity(training, 2);
 }
 
 TEST_CASE("several outputs, an unused one, and one that is the input") {
@@ -278,10 +127,10 @@ TEST_CASE("a weight read detached besides its ordinary use") {
 TEST_CASE("autograd::grad works for inputs and names a parameter it is asked for") {
   for (const bool shared : {true, false}) {
     ranks(2, [&](Rank& rank) {
-      Stack reference = make_stack();
-      Stack model = make_stack();
+      Stack reference = make_seeded_stack();
+      Stack model = make_seeded_stack();
       FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
-      const auto x = input_of(rank.rank(), 0).requires_grad_(true);
+      const auto x = stack_input(rank.rank(), 0).requires_grad_(true);
       const auto expected = torch::autograd::grad({reference(x).square().mean()}, {x})[0];
       check_same_bits(torch::autograd::grad({model(x).square().mean()}, {x})[0], expected);
       check(!model->head->weight.grad().defined(), "no parameter has a gradient");
@@ -294,9 +143,9 @@ TEST_CASE("autograd::grad works for inputs and names a parameter it is asked for
 
 TEST_CASE("backward for some inputs only leaves the others without a gradient") {
   ranks(2, [](Rank& rank) {
-    Stack model = make_stack();
+    Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr());
-    const auto loss = model(input_of(rank.rank(), 0)).square().mean();
+    const auto loss = model(stack_input(rank.rank(), 0)).square().mean();
     torch::autograd::backward({loss}, {}, std::nullopt, false, {model->head->weight});
     check(model->head->weight.grad().defined(), "asked for");
     check(!model->head->bias.grad().defined(), "not asked for");
@@ -305,20 +154,20 @@ TEST_CASE("backward for some inputs only leaves the others without a gradient") 
 
 TEST_CASE("create_graph is refused by name") {
   ranks(1, [](Rank& rank) {
-    Stack model = make_stack();
+    Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr());
-    const auto loss = model(input_of(0, 0)).square().mean();
+    const auto loss = model(stack_input(0, 0)).square().mean();
     check_throws(ErrorKind::kMisuse, "create_graph",
                  [&] { loss.backward({}, true, /*create_graph=*/true); });
-    model(input_of(0, 0)).square().mean().backward();  // and leaves nothing behind
+    model(stack_input(0, 0)).square().mean().backward();  // and leaves nothing behind
   });
 }
 
 TEST_CASE("backward in another thread") {
   ranks(2, [](Rank& rank) {
-    Stack model = make_stack();
+    Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr());
-    const auto loss = model(input_of(rank.rank(), 0)).square().mean();
+    const auto loss = model(stack_input(rank.rank(), 0)).square().mean();
     std::thread([&] { loss.backward(); }).join();
     check(model->head->weight.grad().defined(), "a gradient");
   });
@@ -326,10 +175,10 @@ TEST_CASE("backward in another thread") {
 
 TEST_CASE("a second backward at the same time in another thread is refused") {
   ranks(1, [](Rank& rank) {
-    Stack model = make_stack();
+    Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr());
-    const auto other = model(input_of(0, 1)).square().mean();
-    const auto y = model(input_of(0, 0));
+    const auto other = model(stack_input(0, 1)).square().mean();
+    const auto y = model(stack_input(0, 0));
     std::string refused;
     model->layers[1]->up->weight.register_hook([&](torch::Tensor) {
       std::thread([&] {
@@ -350,10 +199,10 @@ TEST_CASE("wrapper and model may be gone before backward runs") {
   ranks(2, [](Rank& rank) {
     at::Tensor loss, leaf;
     {
-      Stack model = make_stack();
+      Stack model = make_seeded_stack();
       FullyShardedDataParallel fsdp(model, rank.comm_ptr());
       leaf = model->head->weight;
-      loss = model(input_of(rank.rank(), 0)).square().mean();
+      loss = model(stack_input(rank.rank(), 0)).square().mean();
     }
     loss.backward();
     check(leaf.grad().defined(), "the leaf has its gradient");
@@ -364,13 +213,13 @@ TEST_CASE("nothing outlives wrapper, model and graphs") {
   ranks(2, [](Rank& rank) {
     std::weak_ptr<fsdp::ShardedModel> alive;
     {
-      Stack model = make_stack();
+      Stack model = make_seeded_stack();
       FullyShardedDataParallel fsdp(model, rank.comm_ptr());
       alive = fsdp.sharded();
       for (int step = 0; step < 2; ++step) {
-        model(input_of(rank.rank(), step)).square().mean().backward();
+        model(stack_input(rank.rank(), step)).square().mean().backward();
       }
-      const auto pending = model(input_of(rank.rank(), 2));
+      const auto pending = model(stack_input(rank.rank(), 2));
       check(!alive.expired(), "in use");
     }
     check(alive.expired(), "a cycle keeps the sharded model alive");
@@ -380,19 +229,19 @@ TEST_CASE("nothing outlives wrapper, model and graphs") {
 TEST_CASE("inference mode and no_grad forwards gather as others do") {
   for (const bool shared : {true, false}) {
     ranks(2, [&](Rank& rank) {
-      Stack reference = make_stack();
-      Stack model = make_stack();
+      Stack reference = make_seeded_stack();
+      Stack model = make_seeded_stack();
       FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
-      const auto expected = reference(input_of(rank.rank(), 0)).detach();
+      const auto expected = reference(stack_input(rank.rank(), 0)).detach();
       {
         const c10::InferenceMode inference;
-        check_same_bits(model(input_of(rank.rank(), 0)), expected, "inference mode");
+        check_same_bits(model(stack_input(rank.rank(), 0)), expected, "inference mode");
       }
       {
         const torch::NoGradGuard no_grad;
-        check_same_bits(model(input_of(rank.rank(), 0)), expected, "no_grad");
+        check_same_bits(model(stack_input(rank.rank(), 0)), expected, "no_grad");
       }
-      model(input_of(rank.rank(), 0)).square().mean().backward();
+      model(stack_input(rank.rank(), 0)).square().mean().backward();
       check(model->head->weight.grad().defined(), "training goes on");
     });
   }
@@ -422,11 +271,11 @@ TEST_CASE("sparse gradients are reduced densely") {
 
 TEST_CASE("stepping between forward and backward is torch's own error") {
   ranks(2, [](Rank& rank) {
-    Stack model = make_stack();
+    Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = false});
     torch::optim::Adam adam(model->parameters(), torch::optim::AdamOptions(0.1));
-    model(input_of(rank.rank(), 0)).square().mean().backward();
-    const auto loss = model(input_of(rank.rank(), 1)).square().mean();
+    model(stack_input(rank.rank(), 0)).square().mean().backward();
+    const auto loss = model(stack_input(rank.rank(), 1)).square().mean();
     adam.step();
     meet(rank, "after the step");
     std::string text;

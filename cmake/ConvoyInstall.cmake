@@ -37,8 +37,9 @@ install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDI
 if(CONVOY_BUILD_PROGRAMS)
   foreach(program IN ITEMS convoyrun train_gpt)
     if(TARGET ${program})
-      # A program keeps the path of the libtorch it was linked with, so it runs from anywhere.
-      set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+      # A program keeps the path of the libtorch it was linked with, so it runs from anywhere. Said
+      # outright: INSTALL_RPATH_USE_LINK_PATH drops folders inside the project, as .deps is.
+      set_target_properties(${program} PROPERTIES INSTALL_RPATH "${CONVOY_TORCH_ROOT}/lib")
       install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
     endif()
   endforeach()

@@ -105,7 +105,8 @@ def start(process):
 
     with log:
         return subprocess.Popen(process.command, stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=subprocess.STDOUT, start_new_session=True, preexec_fn=prepare)
+                                stderr=subprocess.STDOUT, start_new_session=True,
+                                preexec_fn=prepare)
 
 
 def stop(children):

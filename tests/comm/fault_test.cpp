@@ -132,6 +132,10 @@ TEST_CASE("ranks that do not come are named when the time is up") {
     RankProcesses ranks(4, "join", {"2000", "2"}, {1, 3});
     require_same_error(ranks, {0, 2}, {"error timeout", "ranks 1 and 3"}, 20s);
   }
+  SECTION("with a time limit that ends sooner on the rank that came first") {
+    RankProcesses ranks(4, "join", {"2000", "2", "700"}, {1, 3});
+    require_same_error(ranks, {0, 2}, {"error timeout", "ranks 1 and 3"}, 20s);
+  }
   SECTION("rank 0") {
     RankProcesses ranks(3, "join", {"2000", "2"}, {0});
     require_same_error(ranks, {1, 2}, {"error timeout", "rank 0"}, 20s);
@@ -149,7 +153,8 @@ TEST_CASE("a limit of file sizes is one error on all ranks, and the group lives 
 }
 
 TEST_CASE("a limit that forbids the first segment is one error on all ranks") {
-  RankProcesses ranks(3, "start_limit", {"1000000"});
+  const auto late_ms = GENERATE(std::string("0"), std::string("3000"));
+  RankProcesses ranks(3, "start_limit", {"1000000", late_ms});
   require_same_error(ranks, {0, 1, 2},
                      {"error memory", "found 1000000 bytes", "File too large", "ulimit -f"}, 20s);
 }

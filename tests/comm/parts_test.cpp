@@ -1,5 +1,4 @@
-// The parts of the host backend by themselves: segment, mappings, sockets, first error, memory
-// limits.
+// The parts of the host backend by themselves: memory, sockets, wake-ups, the first error.
 #include "comm/host/host_group.h"
 #include "comm/host/packet_socket.h"
 #include "comm/host/segment.h"

@@ -154,22 +154,26 @@ void limit(const Job& job, const Args& args) {
   say("done");
 }
 
-// start_limit BYTES: rank 0 may not even make the first segment.
+// start_limit BYTES [LATE_MS]: rank 0 may not even make the first segment; the last rank is late.
 void start_limit(const Job& job, const Args& args) {
   if (job.rank() == 0) {
     const auto bytes = static_cast<rlim_t>(number(args, 0));
     const rlimit most{bytes, bytes};
     check(::setrlimit(RLIMIT_FSIZE, &most) == 0, "setrlimit");
   }
+  const bool is_late = args.size() > 1 && job.rank() == job.world_size() - 1;
+  if (is_late) std::this_thread::sleep_for(number(args, 1) * 1ms);
   make(job);
 }
 
-// join TIMEOUT_MS COUNT: only makes the group, once COUNT ranks have started.
+// join TIMEOUT_MS COUNT [LATE_MS]: only makes the group, once COUNT ranks have started; rank 0 is
+// late.
 void join(const Job& job, const Args& args) {
   for (auto here = job.store()->add("here", 1); here < number(args, 1);) {
     std::this_thread::sleep_for(5ms);
     here = job.store()->add("here", 0);
   }
+  if (args.size() > 2 && job.rank() == 0) std::this_thread::sleep_for(number(args, 2) * 1ms);
   make(job, number(args, 0) * 1ms);
   say("done");
 }

@@ -11,9 +11,12 @@ namespace convoy::test {
 /// Runs `backward(rank)` for ranks 0..world-1 one after the other on `parameters` (each call leaves
 /// that rank's gradients in .grad()), then sets .grad() to the sum in rank order divided once by
 /// `world`. A parameter that some rank used counts as zero on the others; one that none used keeps
-/// an undefined gradient. Returns nothing; the caller steps the optimizer.
+/// an undefined gradient. Returns nothing; the caller steps the optimizer. Leaves the calling
+/// thread with one thread for kernels, as every rank has: how many there are decides how sums are
+/// cut.
 inline void mean_gradients(const std::vector<at::Tensor>& parameters, int world,
                            const std::function<void(int)>& backward) {
+  at::set_num_threads(1);
   std::vector<at::Tensor> sums(parameters.size());
   for (int rank = 0; rank < world; ++rank) {
     for (const auto& parameter : parameters) parameter.mutable_grad().reset();

@@ -1,6 +1,7 @@
 // The allocations of a group inside its segment.
 #include "comm/host/arena.h"
 
+#include "comm/host/rounding.h"
 #include "convoy/base/check.h"
 
 #include <algorithm>
@@ -10,14 +11,8 @@
 namespace convoy {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;
-constexpr std::uint64_t kLine = 64;
 // Chunks are at least this large for each rank, so that small allocations share them.
 constexpr std::uint64_t kLeastChunk = std::uint64_t{256} << 10;
-
-constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 }  // namespace
 
@@ -28,7 +23,8 @@ Arena::Arena(const HostGroup& group, Segment segment, std::shared_ptr<MappingCac
       next_offset_(group.layout().total_bytes) {}
 
 ArenaPlan Arena::plan(std::int64_t bytes, bool shared) const {
-  const auto size = round_up(std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes), 1), kLine);
+  const auto size =
+      round_up(std::max<std::uint64_t>(static_cast<std::uint64_t>(bytes), 1), kLineBytes);
   const auto& room = shared ? shared_room_ : own_room_;
   const auto part_bytes = shared ? room.chunk.chunk_bytes : room.chunk.pitch;
   if (part_bytes - room.used >= size) {
@@ -39,7 +35,7 @@ ArenaPlan Arena::plan(std::int64_t bytes, bool shared) const {
     return plan;
   }
   ArenaPlan plan;
-  const auto part = round_up(std::max(size, kLeastChunk), kPage);
+  const auto part = round_up(std::max(size, kLeastChunk), kPageBytes);
   plan.chunk_offset = next_offset_;
   plan.pitch = shared ? 0 : part;
   plan.chunk_bytes = shared ? part : part * static_cast<std::uint64_t>(group_.size());
@@ -52,9 +48,9 @@ ArenaPlan Arena::plan(std::int64_t bytes, bool shared) const {
 // the charge for them are spread over the ranks.
 std::uint64_t Arena::share_begin(const ArenaPlan& plan, int rank) const {
   if (plan.pitch != 0) return plan.pitch * static_cast<std::uint64_t>(rank);
-  const auto pages = plan.chunk_bytes / kPage;
+  const auto pages = plan.chunk_bytes / kPageBytes;
   return pages * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(group_.size()) *
-         kPage;
+         kPageBytes;
 }
 
 int Arena::prepare(const ArenaPlan& plan) noexcept {

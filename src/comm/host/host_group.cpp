@@ -1,6 +1,7 @@
 // The shared memory of one group of ranks.
 #include "comm/host/host_group.h"
 
+#include "comm/host/rounding.h"
 #include "comm/host/wake_up.h"
 #include "convoy/base/trace.h"
 
@@ -15,24 +16,15 @@
 #include <unistd.h>
 
 namespace convoy {
-namespace {
-
-constexpr std::size_t kPage = 4096;
-
-constexpr std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
-
-}  // namespace
-
 GroupLayout layout_of_group(int size) {
   const auto ranks = static_cast<std::size_t>(size);
   GroupLayout layout{};
-  layout.control_bytes = round_up(sizeof(ControlHead) + ranks * sizeof(RankBlock), kPage);
+  layout.control_bytes = round_up(sizeof(ControlHead) + ranks * sizeof(RankBlock), kPageBytes);
   // 4 MiB a rank, and not much more than 64 MiB in all: chunks should stay in the caches.
   constexpr std::size_t kMost = std::size_t{4} << 20;
   constexpr std::size_t kLeast = std::size_t{256} << 10;
-  layout.stage_bytes = std::clamp((std::size_t{64} << 20) / ranks / kPage * kPage, kLeast, kMost);
+  layout.stage_bytes =
+      std::clamp((std::size_t{64} << 20) / ranks / kPageBytes * kPageBytes, kLeast, kMost);
   layout.chunk_bytes = layout.stage_bytes / 8;
   layout.total_bytes = layout.control_bytes + ranks * layout.stage_bytes;
   return layout;

@@ -1,8 +1,6 @@
 // How bytes travel, and direct moves between buffers in the arena.
 #include "comm/host/moves.h"
 
-#include "comm/host/reduce_kernels.h"
-
 #include <algorithm>
 #include <vector>
 
@@ -24,19 +22,9 @@ bool is_staged_anywhere(const HostGroup& group, const Operation& op) {
   return false;
 }
 
-std::byte* bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
 StoreMode store_mode(std::int64_t bytes) {
   constexpr std::int64_t kStreamFrom = std::int64_t{8} << 20;
   return bytes >= kStreamFrom ? StoreMode::kStreaming : StoreMode::kThroughCache;
-}
-
-void copy_counted(Operation& op, std::byte* target, const std::byte* source, std::int64_t bytes) {
-  if (bytes == 0 || target == source) return;
-  copy_bytes(target, source, static_cast<std::size_t>(bytes), store_mode(bytes));
-  op.copied_bytes += static_cast<std::uint64_t>(bytes);
 }
 
 void all_reduce_direct(const HostGroup& group, const Arena& arena, Operation& op) {
@@ -87,7 +75,7 @@ void all_gather_direct(const HostGroup& group, const Arena& arena, Operation& op
     if (bytes == 0) continue;
     const auto* source = arena.address(group.record(r, op.sequence()).header.location,
                                        static_cast<std::size_t>(bytes));
-    copy_counted(op, bytes_of(output), source, bytes);
+    copy_counted(op, bytes_of(output), source, bytes, store_mode(bytes));
   }
 }
 
@@ -96,10 +84,17 @@ void broadcast_direct(const HostGroup& group, const Arena& arena, Operation& op)
   const auto bytes = static_cast<std::int64_t>(op.input.nbytes());
   const auto* source = arena.address(group.record(op.header.root, op.sequence()).header.location,
                                      static_cast<std::size_t>(bytes));
-  copy_counted(op, bytes_of(op.input), source, bytes);
+  copy_counted(op, bytes_of(op.input), source, bytes, store_mode(bytes));
 }
 
 }  // namespace
+
+void copy_counted(Operation& op, std::byte* target, const std::byte* source, std::int64_t bytes,
+                  StoreMode store) {
+  if (bytes <= 0 || target == source) return;
+  copy_bytes(target, source, static_cast<std::size_t>(bytes), store);
+  op.copied_bytes += static_cast<std::uint64_t>(bytes);
+}
 
 OpRoute choose_route(const HostGroup& group, const Operation& op, bool is_matched) {
   if (op.kind() == OpKind::kAllocate) return OpRoute::kAllocate;

@@ -4,8 +4,17 @@
 #include "comm/host/arena.h"
 #include "comm/host/host_group.h"
 #include "comm/host/operation.h"
+#include "comm/host/reduce_kernels.h"
 
 namespace convoy {
+
+/// The bytes of a contiguous tensor.
+inline std::byte* bytes_of(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+/// Copies unless the two are the same place, and counts it in the operation.
+void copy_counted(Operation& op, std::byte* target, const std::byte* source, std::int64_t bytes,
+                  StoreMode store);
 
 /// How the bytes of an operation travel, or kUnknown while that depends on peers that have not
 /// entered it. `is_matched`: all headers are there. The same answer on all ranks.

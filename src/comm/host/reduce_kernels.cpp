@@ -1,4 +1,5 @@
-// Reduction kernels. Compiled with -ffp-contract=off; every element takes the same steps wherever
+// Reduction kernels.
+// Compiled with -ffp-contract=off; every element takes the same steps wherever
 // it lies, so results do not depend on how a buffer is cut.
 #include "comm/host/reduce_kernels.h"
 

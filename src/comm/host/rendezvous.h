@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace convoy {
@@ -19,7 +20,8 @@ namespace convoy {
 // rank, options), gets the segment's descriptor, maps it, marks itself present and says so. When
 // all are present rank 0 removes the name and stops listening, and only then sends "go": nobody can
 // meet an old listener in the next round. A peer that finds a name nobody listens on waits for the
-// next. Any failure is sent to all who have come, who throw the same text.
+// next. Any failure is sent to all who have come, who throw the same text; for those who have not,
+// a letter lies in the store, which each takes out, so that the next round finds none.
 
 /// What a rank comes out with: everybody is present.
 struct Joined {
@@ -48,7 +50,7 @@ enum class ReplyType : std::uint32_t {
   kStatus,   ///< Who is missing, so that a peer can name them at its own time limit.
   kSegment,  ///< Comes with the descriptor.
   kGo,       ///< All are present.
-  kFailure,  ///< From rank 0: throw this. From a peer instead of kPresent: it could not map.
+  kFailure,  ///< From rank 0: throw this. From a peer: it could not map, or its time is up.
   kPresent,  ///< From a peer: mapped, and marked in the control page.
 };
 
@@ -70,6 +72,11 @@ std::string find_difference(const HelloMessage& theirs, const HelloMessage& ours
 
 /// The key under which rank 0 publishes its socket.
 std::string rendezvous_key(const Job& job, const CommunicatorOptions& options);
+
+/// Leaves a failure for a rank that has not come, and takes out the one left for this rank.
+void leave_letter(const Job& job, const CommunicatorOptions& options, int rank,
+                  const ReplyMessage& failure);
+std::optional<ReplyMessage> take_letter(const Job& job, const CommunicatorOptions& options);
 
 /// kTimeout: `missing` (for example "ranks 2 and 3") did not come. The same text on all ranks.
 Error explain_missing(const CommunicatorOptions& options, const std::string& missing);

@@ -59,7 +59,6 @@ class FirstRank {
     Fd socket;
     Stage stage = Stage::kConnected;
     int rank = -1;
-    bool is_told = false;
     Deadline hello_deadline = Deadline::after(std::chrono::seconds(2));
   };
 
@@ -175,25 +174,15 @@ class FirstRank {
     }
   }
 
-  // Those who come a little later are told too.
+  // Those who are here by message, those who are not yet by a letter in the store.
   void tell_failure(const Error& error) {
     const auto message = make_failure(error);
-    const auto patience = deadline_.sooner(std::chrono::seconds(2));
-    for (;;) {
-      for (auto& peer : peers_) {
-        if (peer.socket && !peer.is_told) send_packet(peer.socket, &message, sizeof message);
-        peer.is_told = true;
-      }
-      if (std::cmp_greater_equal(peers_.size() + 1, job_.world_size()) || patience.expired()) {
-        return;
-      }
-      wait_for_news();
-      try {
-        accept_all();
-      } catch (const Error&) {
-        return;  // The first failure counts.
-      }
-      drop_ended();
+    for (int rank = 1; rank < job_.world_size(); ++rank) {
+      const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& candidate) {
+        return candidate.socket && candidate.rank == rank;
+      });
+      if (peer != peers_.end() && send_packet(peer->socket, &message, sizeof message)) continue;
+      leave_letter(job_, options_, rank, message);
     }
   }
 
@@ -208,15 +197,22 @@ class FirstRank {
     }));
   }
 
+  // Those who have not come; once all have, those who have not mapped the memory yet.
   std::string missing() const {
+    std::vector<int> ranks = ranks_below(Stage::kGreeted);
+    if (ranks.empty()) ranks = ranks_below(Stage::kPresent);
+    return ranks.empty() ? "nobody" : name_ranks(ranks);
+  }
+
+  std::vector<int> ranks_below(Stage stage) const {
     std::vector<int> ranks;
     for (int r = 1; r < job_.world_size(); ++r) {
-      const bool is_here = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
-        return peer.socket && peer.rank == r;
+      const bool is_there = std::any_of(peers_.begin(), peers_.end(), [&](const Peer& peer) {
+        return peer.socket && peer.rank == r && peer.stage >= stage;
       });
-      if (!is_here) ranks.push_back(r);
+      if (!is_there) ranks.push_back(r);
     }
-    return ranks.empty() ? "nobody" : name_ranks(ranks);
+    return ranks;
   }
 
   const Job& job_;

@@ -72,6 +72,30 @@ Error explain_missing(const CommunicatorOptions& options, const std::string& mis
                       " did not come; every rank of the job must make it, with the same name"));
 }
 
+namespace {
+
+std::string letter_key(const Job& job, const CommunicatorOptions& options, int rank) {
+  return concat("comm/", job.generation(), "/", options.name, "/letter/", rank);
+}
+
+}  // namespace
+
+void leave_letter(const Job& job, const CommunicatorOptions& options, int rank,
+                  const ReplyMessage& failure) {
+  job.store()->set(letter_key(job, options, rank),
+                   {reinterpret_cast<const char*>(&failure), sizeof failure});
+}
+
+std::optional<ReplyMessage> take_letter(const Job& job, const CommunicatorOptions& options) {
+  const auto key = letter_key(job, options, job.rank());
+  const auto bytes = job.store()->try_get(key);
+  ReplyMessage failure;
+  if (!bytes || bytes->size() != sizeof failure) return std::nullopt;
+  job.store()->remove(key);
+  std::memcpy(&failure, bytes->data(), sizeof failure);
+  return failure;
+}
+
 std::string rendezvous_key(const Job& job, const CommunicatorOptions& options) {
   return concat("comm/", job.generation(), "/", options.name, "/address");
 }

@@ -18,6 +18,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// Rank 0 answers at once unless it hangs.
+constexpr auto kVerdictLimit = std::chrono::seconds(2);
+
 class PeerRank {
  public:
   PeerRank(const Job& job, const CommunicatorOptions& options, MappingCache& cache,
@@ -39,24 +42,30 @@ class PeerRank {
     if (deadline_.expired()) throw explain_missing(options_, missing_);
   }
 
+  // Rank 0 decides what is said when the time is up. A peer whose time is up sooner proposes it.
+  void look_at_time(const Fd& socket) {
+    if (!proposed_) {
+      if (const auto failure = job_.session()->failure()) throw *failure;
+      if (!deadline_.expired()) return;
+      proposed_ = explain_missing(options_, missing_);
+      const auto message = make_failure(*proposed_);
+      send_packet(socket, &message, sizeof message);
+      deadline_ = Deadline::after(kVerdictLimit);
+    } else if (deadline_.expired()) {
+      throw *proposed_;
+    }
+  }
+
   // A connection to rank 0. A name that nobody listens on is left over from the round before.
   Fd find_first() {
     const auto key = rendezvous_key(job_, options_);
     for (auto pause = milliseconds(1);; pause = std::min(2 * pause, milliseconds(20))) {
       look_at_time();
-      if (const auto name = read_name(key)) {
+      if (const auto letter = take_letter(job_, options_)) throw to_error(*letter);
+      if (const auto name = job_.store()->try_get(key)) {
         if (auto socket = connect_packet_socket(*name)) return std::move(*socket);
       }
       std::this_thread::sleep_for(pause);
-    }
-  }
-
-  std::optional<std::string> read_name(const std::string& key) const {
-    try {
-      return job_.store()->get(key, deadline_.sooner(milliseconds(100)));
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::kTimeout) throw;
-      return std::nullopt;
     }
   }
 
@@ -70,7 +79,10 @@ class PeerRank {
         wait_for_news(socket);
         continue;
       }
-      if (packet.kind == Packet::Kind::kEnd) return std::nullopt;
+      if (packet.kind == Packet::Kind::kEnd) {
+        if (proposed_) throw *proposed_;
+        return std::nullopt;
+      }
       CONVOY_REQUIRE(packet.bytes == sizeof message && message.magic == kRendezvousMagic, kProtocol,
                      "rank 0 sent something else than a reply");
       switch (message.type) {
@@ -87,8 +99,8 @@ class PeerRank {
     }
   }
 
-  void wait_for_news(const Fd& socket) const {
-    look_at_time();
+  void wait_for_news(const Fd& socket) {
+    look_at_time(socket);
     pollfd waiting{socket.get(), POLLIN, 0};
     const auto slice =
         std::chrono::duration_cast<milliseconds>(deadline_.sooner(milliseconds(100)).remaining());
@@ -121,6 +133,7 @@ class PeerRank {
   MappingCache& cache_;
   Deadline deadline_;
   std::string missing_ = "rank 0";
+  std::optional<Error> proposed_;  // Sent to rank 0; its answer counts.
 };
 
 }  // namespace

@@ -1,5 +1,4 @@
-// How operations are cut into chunks and laid on the ranks' stages. Pure arithmetic, the same on
-// all ranks, so that nobody needs to be told where a chunk lies.
+// Cuts operations into chunks and lays them on the stages: pure, and alike on all ranks.
 #pragma once
 
 #include <cstddef>

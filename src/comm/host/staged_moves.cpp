@@ -1,23 +1,14 @@
-// Moves over the stages, one chunk at a time: what a rank puts on its own, and what it makes of
-// all.
+// Moves over the stages, one chunk at a time.
 #include "comm/host/moves.h"
-#include "comm/host/reduce_kernels.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 namespace convoy {
 namespace {
 
-std::byte* bytes_of(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
-void copy_counted(Operation& op, std::byte* target, const std::byte* source, std::int64_t bytes) {
-  if (bytes <= 0 || target == source) return;
-  std::memcpy(target, source, static_cast<std::size_t>(bytes));
-  op.copied_bytes += static_cast<std::uint64_t>(bytes);
+void copy_cached(Operation& op, std::byte* target, const std::byte* source, std::int64_t bytes) {
+  copy_counted(op, target, source, bytes, StoreMode::kThroughCache);
 }
 
 // Bytes of `tensor` that fall into the chunk: ranks' parts may be shorter than the largest.
@@ -68,13 +59,13 @@ void fill_stage(const HostGroup& group, Operation& op, std::int64_t chunk, Stage
       [[fallthrough]];
     case OpKind::kAllReduce:
     case OpKind::kAllGather:
-      copy_counted(op, stage, bytes_of(op.input) + begin, bytes_in_chunk(op, op.input, chunk));
+      copy_cached(op, stage, bytes_of(op.input) + begin, bytes_in_chunk(op, op.input, chunk));
       return;
     case OpKind::kReduceScatter:
       for (int r = 0; r < group.size(); ++r) {
         if (r == group.rank()) continue;
-        copy_counted(op, stage + r * op.stage.pitch(chunk),
-                     bytes_of(op.input) + r * op.stage.part_bytes + begin, op.stage.bytes(chunk));
+        copy_cached(op, stage + r * op.stage.pitch(chunk),
+                    bytes_of(op.input) + r * op.stage.part_bytes + begin, op.stage.bytes(chunk));
       }
       return;
     case OpKind::kBarrier:
@@ -94,13 +85,13 @@ void use_stage(const HostGroup& group, Operation& op, std::int64_t chunk, StageR
         if (bytes == 0) continue;
         const auto* source =
             r == group.rank() ? bytes_of(op.input) + begin : piece(group, op, range, chunk, r);
-        copy_counted(op, bytes_of(output) + begin, source, bytes);
+        copy_cached(op, bytes_of(output) + begin, source, bytes);
       }
       return;
     case OpKind::kBroadcast:
       if (group.rank() == op.header.root) return;
-      copy_counted(op, bytes_of(op.input) + begin, piece(group, op, range, chunk, op.header.root),
-                   op.stage.bytes(chunk));
+      copy_cached(op, bytes_of(op.input) + begin, piece(group, op, range, chunk, op.header.root),
+                  op.stage.bytes(chunk));
       return;
     case OpKind::kBarrier:
     case OpKind::kAllocate: return;

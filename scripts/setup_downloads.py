@@ -20,6 +20,8 @@ import tarfile
 import tempfile
 import zipfile
 
+sys.dont_write_bytecode = True  # Nothing of ours appears in a clean checkout.
+
 from setup_pins import LIBTORCH, LIBTORCH_FILES, PLAYS, TEXT
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -199,30 +201,30 @@ def fetch_and_unpack(folder, pins, unpack):
 
 
 def given_libtorch():
-    """The libtorch that the environment names, as (variable, folder), or None."""
+    """The libtorch that the environment names, as (variable and value, folder), or None."""
     named = os.environ.get("CONVOY_TORCH")
     if named:
-        return "CONVOY_TORCH", pathlib.Path(named)
+        return f"CONVOY_TORCH={named}", pathlib.Path(named)
     named = os.environ.get("Torch_DIR")
     if named:
-        return "Torch_DIR", pathlib.Path(named) / ".." / ".." / ".."
+        return f"Torch_DIR={named}", pathlib.Path(os.path.normpath(f"{named}/../../.."))
     for prefix in filter(None, re.split("[:;]", os.environ.get("CMAKE_PREFIX_PATH", ""))):
         for folder in (pathlib.Path(prefix), pathlib.Path(prefix) / "torch"):
             if (folder / "include/torch/csrc/api/include/torch/torch.h").exists():
-                return "CMAKE_PREFIX_PATH", folder
+                return f"CMAKE_PREFIX_PATH={prefix}", folder
     return None
 
 
-def check_given_libtorch(variable, folder):
+def check_given_libtorch(given, folder):
     if not (folder / "include").is_dir() and (folder / "torch/include").is_dir():
         folder = folder / "torch"
     for part in ("include/torch/csrc/api/include/torch/torch.h", "lib/libtorch_cpu.so",
                  "lib/libc10.so"):
         if not (folder / part).exists():
-            raise SetupError(f"{variable} names {folder}, which is no libtorch: no {part}")
+            raise SetupError(f"{given} leads to no libtorch: there is no {folder / part}")
     version = torch_version(folder)
     if version < OLDEST_TORCH:
-        raise SetupError(f"{variable} names libtorch {version[0]}.{version[1]} in {folder}; "
+        raise SetupError(f"{given} leads to libtorch {version[0]}.{version[1]} in {folder}; "
                          f"Convoy needs {OLDEST_TORCH[0]}.{OLDEST_TORCH[1]} or newer")
     return folder, version
 
@@ -359,7 +361,8 @@ if __name__ == "__main__":
         print(f"setup: {problem}", file=sys.stderr)
         sys.exit(1)
     except OSError as problem:
-        print(f"setup: {problem.strerror}: {problem.filename}", file=sys.stderr)
+        where = f": {problem.filename}" if problem.filename else f" (in {DEPS}?)"
+        print(f"setup: {problem.strerror}{where}", file=sys.stderr)
         sys.exit(1)
     except (zipfile.BadZipFile, tarfile.TarError) as problem:
         print(f"setup: an archive cannot be unpacked: {problem}", file=sys.stderr)

@@ -36,10 +36,17 @@ function(convoy_needs_torch_header out file)
   set(${out} ${needs} PARENT_SCOPE)
 endfunction()
 
-# Lets the sources of a target that need the torch header use the compiled one. It was compiled with
+# convoy_reuse_torch_pch(target [TEST]): lets the sources of a target that need a torch header use the
+# compiled one: the whole of torch/torch.h for TEST, a part of it for others. It was compiled with
 # -fPIC and hidden visibility, and gcc takes it only where the flags agree, so such targets are
 # compiled so too (programs instead of with -fPIE).
 function(convoy_reuse_torch_pch target)
+  cmake_parse_arguments(arg "TEST" "" "" ${ARGN})
+  set(pch convoy_torch_pch)
+  if(arg_TEST)
+    set(pch convoy_torch_test_pch)
+    target_compile_options(${target} PRIVATE ${CONVOY_TEST_OPTIONS})  # Twice does no harm.
+  endif()
   if(NOT CONVOY_TORCH_PCH)
     return()
   endif()
@@ -63,20 +70,29 @@ function(convoy_reuse_torch_pch target)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
   endif()
-  target_precompile_headers(${target} REUSE_FROM convoy_torch_pch)
+  target_precompile_headers(${target} REUSE_FROM ${pch})
 endfunction()
 
-if(CONVOY_TORCH_PCH)
-  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp"
-    CONTENT "// Exists to own the precompiled torch header.\n")
-  add_library(convoy_torch_pch OBJECT EXCLUDE_FROM_ALL
-    "${PROJECT_BINARY_DIR}/generated/torch_pch.cpp")
-  target_link_libraries(convoy_torch_pch PRIVATE Convoy::torch)
-  target_compile_options(convoy_torch_pch PRIVATE
+# A library that owns a compiled header of these headers.
+function(convoy_add_torch_pch name)
+  file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/generated/${name}.cpp"
+    CONTENT "// Exists to own a precompiled torch header.\n")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL "${PROJECT_BINARY_DIR}/generated/${name}.cpp")
+  target_link_libraries(${name} PRIVATE Convoy::torch)
+  target_compile_options(${name} PRIVATE
     $<TARGET_PROPERTY:convoy_warnings,INTERFACE_COMPILE_OPTIONS>)
-  set_target_properties(convoy_torch_pch PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  target_precompile_headers(${name} PRIVATE ${ARGN})
+endfunction()
+
+# The code of tests is not what is to be fast: compiling it unoptimised takes half the time.
+set(CONVOY_TEST_OPTIONS $<$<CONFIG:Release>:-O0>)
+
+if(CONVOY_TORCH_PCH)
   # Not torch/torch.h: gcc works off what a compiled header has left to instantiate in every source
   # that reads it, and all of torch/torch.h costs 9 s there, these few 4 s.
-  target_precompile_headers(convoy_torch_pch PRIVATE
+  convoy_add_torch_pch(convoy_torch_pch
     <ATen/ATen.h> <torch/types.h> <torch/nn/module.h> <torch/nn/pimpl.h> <torch/optim/optimizer.h>)
+  convoy_add_torch_pch(convoy_torch_test_pch <torch/torch.h>)
+  target_compile_options(convoy_torch_test_pch PRIVATE ${CONVOY_TEST_OPTIONS})
 endif()

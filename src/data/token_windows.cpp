@@ -4,7 +4,7 @@
 #include "convoy/base/check.h"
 #include "convoy/data/unigram.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
 
 #include <algorithm>
 #include <vector>

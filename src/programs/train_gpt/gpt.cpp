@@ -4,6 +4,7 @@
 #include "convoy/base/check.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include <cmath>
 #include <string_view>

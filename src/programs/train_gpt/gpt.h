@@ -4,7 +4,9 @@
 #include "convoy/fsdp/unit.h"
 #include "programs/train_gpt/model_config.h"
 
-#include <torch/torch.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 #include <cstdint>
 #include <vector>

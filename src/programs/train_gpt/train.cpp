@@ -12,7 +12,8 @@
 #include "programs/train_gpt/generate.h"
 #include "programs/train_gpt/totals.h"
 
-#include <torch/torch.h>
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <chrono>
 #include <cstdio>

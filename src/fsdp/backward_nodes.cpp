@@ -3,6 +3,7 @@
 
 #include <torch/csrc/autograd/function_hook.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <typeinfo>
@@ -18,8 +19,10 @@ constexpr std::uint64_t kAccumulatorSequence = std::numeric_limits<std::uint64_t
 
 class NodeHook final : public torch::autograd::FunctionPreHook {
  public:
-  NodeHook(const Node& node, std::function<void(const Node&)> on_node)
-      : node_(node), on_node_(std::move(on_node)) {}
+  NodeHook(const Node& node, const void* owner, std::function<void(const Node&)> on_node)
+      : node_(node), owner_(owner), on_node_(std::move(on_node)) {}
+
+  const void* owner() const noexcept { return owner_; }
 
   variable_list operator()(const variable_list& gradients) override {
     on_node_(node_);
@@ -27,7 +30,8 @@ class NodeHook final : public torch::autograd::FunctionPreHook {
   }
 
  private:
-  const Node& node_;  // Owns this hook.
+  const Node& node_;   // Owns this hook.
+  const void* owner_;  // Compared, never followed.
   std::function<void(const Node&)> on_node_;
 };
 
@@ -72,10 +76,18 @@ GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first
   return part;
 }
 
-void hook_node(Node& node, std::function<void(const Node&)> on_node) {
+void hook_node(Node& node, const void* owner, std::function<void(const Node&)> on_node) {
   // Units end their forward inner first; gathers go outer first, as in forward.
   auto& hooks = node.pre_hooks();
-  hooks.insert(hooks.begin(), std::make_unique<NodeHook>(node, std::move(on_node)));
+  hooks.insert(hooks.begin(), std::make_unique<NodeHook>(node, owner, std::move(on_node)));
+}
+
+bool is_hooked_for(const Node& node, const void* owner) {
+  const auto& hooks = node.pre_hooks();
+  return std::any_of(hooks.begin(), hooks.end(), [&](const auto& hook) {
+    const auto* own = dynamic_cast<const NodeHook*>(hook.get());
+    return own != nullptr && own->owner() == owner;
+  });
 }
 
 void hook_accumulator(Node& accumulator, std::function<bool(const at::Tensor&)> on_gradient) {

@@ -27,6 +27,13 @@ struct UnitRun {
   std::uint64_t backward = 0;      ///< The backward in which it was seen last.
 };
 
+/// Which parameter an accumulator belongs to.
+struct LeafAddress {
+  std::size_t unit = 0;
+  std::size_t leaf = 0;
+};
+using AccumulatorMap = std::unordered_map<const Node*, LeafAddress>;
+
 /// An edge from a node to an accumulator.
 struct AccumulatorEdge {
   const Node* accumulator = nullptr;
@@ -43,8 +50,10 @@ struct GraphPart {
 GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence);
 
 /// Calls `on_node` each time a backward reaches `node`, before it runs and before what was hooked
-/// earlier. Owned by the node.
-void hook_node(Node& node, std::function<void(const Node&)> on_node);
+/// earlier. Owned by the node. `owner` stands for the unit whose forward created the node.
+void hook_node(Node& node, const void* owner, std::function<void(const Node&)> on_node);
+/// Whether `node` was hooked for `owner`.
+bool is_hooked_for(const Node& node, const void* owner);
 
 /// Calls `on_gradient` with what arrives at an accumulator (maybe undefined) in place of adding it
 /// to the leaf's gradient; if it returns false the gradient goes on as if there were no hook.

@@ -55,8 +55,27 @@ void BackwardPass::look_at_graph() {
     any_expected = any_expected || progress.expected > 0;
   }
   if (partial && !any_expected) kind_ = Kind::kInputsOnly;
+  if (!partial) require_uses_in_units();
   reenters_ = std::any_of(nodes->begin(), nodes->end(),
                           [](const Node* node) { return may_reenter(*node); });
+}
+
+// A leaf used while it shows its shard, in a regulariser for example, brings a gradient of the
+// shard. Its shape is mostly wrong, which autograd refuses; that of a scalar, or of a parameter of
+// one row, fits, and would be averaged as if it were of the whole.
+void BackwardPass::require_uses_in_units() const {
+  for (const Node* node : *get_current_graph_task_nodes_in_graph()) {
+    for (const auto& edge : node->next_edges()) {
+      const auto owner = setup_.accumulators.find(edge.function.get());
+      if (owner == setup_.accumulators.end()) continue;
+      const ParamGroup& group = setup_.groups[owner->second.unit];
+      CONVOY_REQUIRE(is_hooked_for(*node, &group), kMisuse, "FSDP: parameter '",
+                     group.param().leaves()[owner->second.leaf].name, "' was used outside of unit ",
+                     group.name(), "'s forward (in a regulariser?), where it is only a shard. Use ",
+                     "it inside the forward of that unit, or add what it contributes to the "
+                     "gradients after backward");
+    }
+  }
 }
 
 // Called by every hook. A hook in some graph task says that the node before it in that task is

@@ -20,8 +20,9 @@ struct BackwardSetup {
   Communicator& comm;
   /// Units in the order in which they are reduced: the same on all ranks.
   std::vector<std::size_t>& order;
-  /// Leaves of the last call's flags: see Agreement.
+  /// See Note [The end of a backward].
   at::Tensor& flags;
+  const AccumulatorMap& accumulators;
 };
 
 /// Note [One order of collectives]
@@ -35,8 +36,9 @@ struct BackwardSetup {
 /// Thread rule: the thread that runs the backward.
 class BackwardPass {
  public:
-  /// Called inside the backward's first hook. `synchronised` is false under no_sync. Error: kMisuse
-  /// if this is an autograd::grad for parameters.
+  /// Called inside the backward's first hook. `synchronised` is false under no_sync. Errors:
+  /// kMisuse if this is an autograd::grad for parameters, or a parameter was used outside of its
+  /// unit.
   BackwardPass(BackwardSetup setup, std::uint64_t number, bool synchronised);
 
   /// A node of a unit's graph is about to run.
@@ -83,6 +85,7 @@ class BackwardPass {
   };
 
   void look_at_graph();
+  void require_uses_in_units() const;
   bool complete(std::size_t unit) const;
   bool may_launch(std::size_t unit) const;
   void note_task();

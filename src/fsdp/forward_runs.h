@@ -9,18 +9,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 namespace convoy::fsdp {
-
-/// Which parameter an accumulator belongs to.
-struct LeafAddress {
-  std::size_t unit = 0;
-  std::size_t leaf = 0;
-};
-using AccumulatorMap = std::unordered_map<const Node*, LeafAddress>;
 
 /// One run of a unit's forward.
 struct ForwardRun {

@@ -169,7 +169,7 @@ void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::T
   record->unit = run.unit;
   record->nodes.assign(nodes.begin(), nodes.end());
   for (Node* node : nodes) {
-    hook_node(*node, [model = shared_from_this(), record](const Node& reached) {
+    hook_node(*node, &groups_[run.unit], [model = shared_from_this(), record](const Node& reached) {
       model->on_node(*record, reached);
     });
   }
@@ -194,8 +194,8 @@ BackwardPass& ShardedModel::join_backward() {
     CONVOY_REQUIRE(!at::GradMode::is_enabled(), kMisuse,
                    "FSDP: backward with create_graph is not supported: parameters are given up "
                    "before a second derivative could read them");
-    backward_.emplace(BackwardSetup{groups_, *gatherer_, *comm_, order_, flags_}, ++backwards_,
-                      synchronises_);
+    backward_.emplace(BackwardSetup{groups_, *gatherer_, *comm_, order_, flags_, accumulators_},
+                      ++backwards_, synchronises_);
     const auto end = std::make_shared<EndOfBackward>(shared_from_this());
     torch::autograd::Engine::get_default_engine().queue_callback([end] { end->run(); });
   } catch (...) {

@@ -22,7 +22,7 @@ ForwardRun ForwardRuns::begin(std::size_t unit, bool in_backward,
   if (in_backward) {
     gatherer_.for_backward(unit, [](std::size_t) { return false; });
   } else {
-    gatherer_.for_forward(unit);
+    gatherer_.for_forward(unit, /*alone=*/open_.empty() && !groups_[unit].is_root());
   }
   take_accumulators(unit);
   run.graph = at::GradMode::is_enabled();

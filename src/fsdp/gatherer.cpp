@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace convoy::fsdp {
@@ -71,8 +72,17 @@ void Gatherer::finish(std::size_t unit, GatherInFlight flight) {
   }
 }
 
+// With the unit ahead no more than two are full besides the root. Units inside units may need more
+// at a time, and then none goes ahead.
+bool Gatherer::has_room_ahead() const {
+  return !options_.reshard_after_forward ||
+         std::count_if(groups_.begin(), groups_.end(), [](const ParamGroup& group) {
+           return !group.is_root() && group.state() == UnitState::kFull;
+         }) <= 1;
+}
+
 void Gatherer::gather_ahead(std::optional<std::size_t> unit, bool reuse) {
-  if (options_.shared || !unit || ahead_) return;
+  if (options_.shared || !unit || ahead_ || !has_room_ahead()) return;
   ParamGroup& group = groups_[*unit];
   if (group.state() != UnitState::kSharded) return;
   ahead_ = Ahead{*unit, group.begin_gather(reuse)};
@@ -98,10 +108,10 @@ void Gatherer::begin_model() {
   order_.begin_model();
 }
 
-void Gatherer::for_forward(std::size_t unit) {
+void Gatherer::for_forward(std::size_t unit, bool alone) {
   order_.begin_unit(unit);
   gather(unit, /*reuse=*/false);
-  gather_ahead(order_.after(unit), /*reuse=*/false);
+  if (!alone) gather_ahead(order_.after(unit), /*reuse=*/false);
 }
 
 bool Gatherer::is_around(std::size_t outer, std::size_t inner) const {

@@ -31,8 +31,9 @@ class Gatherer {
   /// where the communicator has failed.
   void begin_model();
   void end_model() { abandon_ahead(); }
-  /// Makes a unit full for its forward and starts on the unit that is likely to be next.
-  void for_forward(std::size_t unit);
+  /// Makes a unit full for its forward and starts on the unit that is likely to be next, unless
+  /// this one is run `alone`: then whatever follows is a forward of its own.
+  void for_forward(std::size_t unit, bool alone);
   /// Makes a unit full inside a backward; `wanted` says whether a unit is worth gathering ahead.
   void for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted);
   /// Makes a unit full and nothing else: for reading parameters.
@@ -62,6 +63,7 @@ class Gatherer {
   void finish(std::size_t unit, GatherInFlight flight);
   void gather_ahead(std::optional<std::size_t> unit, bool reuse);
   void abandon_ahead();
+  bool has_room_ahead() const;
   bool is_around(std::size_t outer, std::size_t inner) const;
   void require_unwritten(std::size_t unit) const;
 

@@ -76,6 +76,27 @@ struct WatchedModelImpl : torch::nn::Module {
 };
 using WatchedModel = Unit<WatchedModelImpl>;
 
+// A unit around a unit.
+struct WatchedPairImpl : torch::nn::Module {
+  explicit WatchedPairImpl(const std::shared_ptr<std::function<void()>>& look)
+      : before(register_module("before", torch::nn::Linear(96, 96))),
+        block(register_module("block", WatchedBlock(large_config(), look))) {}
+  torch::Tensor forward(torch::Tensor x) { return block(before(x)); }
+  torch::nn::Linear before;
+  WatchedBlock block;
+};
+using WatchedPair = Unit<WatchedPairImpl>;
+
+struct WatchedPairsImpl : torch::nn::Module {
+  explicit WatchedPairsImpl(const std::shared_ptr<std::function<void()>>& look)
+      : a(register_module("a", WatchedPair(look))),
+        b(register_module("b", WatchedPair(look))),
+        c(register_module("c", WatchedPair(look))) {}
+  torch::Tensor forward(torch::Tensor x) { return c(b(a(x))); }
+  WatchedPair a, b, c;
+};
+using WatchedPairs = Unit<WatchedPairsImpl>;
+
 }  // namespace
 
 TEST_CASE("two non-root units at most are resident, in forward, backward and evaluation") {
@@ -102,6 +123,34 @@ TEST_CASE("two non-root units at most are resident, in forward, backward and eva
     for (const auto& unit : fsdp.units()) {
       check_equal(unit.resident_bytes, std::int64_t{0}, unit.name + " when idle");
     }
+  });
+}
+
+TEST_CASE("two non-root units at most are resident where units lie inside units") {
+  ranks(2, [](Rank& rank) {
+    auto look = std::make_shared<std::function<void()>>([] {});
+    WatchedPairs model(look);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = false});
+    int most = 0;
+    *look = [&] { most = std::max(most, resident_units(fsdp)); };
+    const auto x = torch::randn({2, 7, 96});
+    for (int step = 0; step < 3; ++step) {
+      model(x).square().mean().backward();
+      check_equal(resident_units(fsdp), 0, "after backward");
+    }
+    check_equal(most, 2, "the inner unit and the one around it");
+  });
+}
+
+TEST_CASE("units run one by one, without a root, gather each unit once a forward") {
+  ranks(2, [](Rank& rank) {
+    torch::nn::Sequential model{TinyBlock{large_config()}, TinyBlock{large_config()}};
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = false});
+    const auto gathers = [&] { return rank.comm().stats()[OpKind::kAllGather].calls; };
+    const auto before = gathers();
+    const torch::NoGradGuard no_grad;
+    model->forward(torch::randn({2, 7, 96}));
+    check_equal(gathers(), before + 2, "gathers");
   });
 }
 

@@ -249,6 +249,23 @@ TEST_CASE("C066: empty tensors and a world of one") {
     r.comm().broadcast(t, r.size() - 1)->wait();
     r.comm().barrier()->wait();
     check(t.sizes() == at::IntArrayRef({1, 0, 2}), "the shape changed");
+    // Empty on the last rank only.
+    std::vector<at::Tensor> parts;
+    for (int i = 0; i < r.size(); ++i) {
+      parts.push_back(at::zeros({1, i + 1 == r.size() ? 0 : i + 3, 2}));
+    }
+    const auto own = static_cast<std::size_t>(r.rank());
+    const auto given = values_of(r.rank(), parts[own].numel(), at::kFloat).view_as(parts[own]);
+    r.comm().all_gather(parts, given)->wait();
+    for (int i = 0; i < r.size(); ++i) {
+      const auto& part = parts[static_cast<std::size_t>(i)];
+      check_same_bits(part.flatten(), values_of(i, part.numel(), at::kFloat), "a part");
+    }
+    // A world of one changes nothing.
+    const auto whole = values_of(r.rank(), 7, at::kFloat);
+    auto reduced = whole.clone();
+    r.comm().all_reduce(reduced, ReduceOp::kAvg)->wait();
+    if (r.size() == 1) check_same_bits(reduced, whole, "the identity");
     const auto nothing = r.comm().allocate(0, at::kFloat);
     check_equal(nothing.numel(), 0, "allocated nothing");
   });

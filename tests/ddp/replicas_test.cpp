@@ -3,6 +3,7 @@
 #include "convoy/base/hash.h"
 #include "convoy/comm/run_ranks.h"
 #include "convoy/ddp/ddp.h"
+#include "convoy/ddp/state_dict.h"
 #include "ddp/models.h"
 #include "support/catch.h"
 #include "support/check.h"
@@ -78,6 +79,59 @@ TEST_CASE("C023: replicas are identical at each of 50 Adam steps, and in a secon
   }
   REQUIRE(runs.size() == 2);
   REQUIRE(runs[0] == runs[1]);
+}
+
+TEST_CASE("C013: parameters without elements, first, last and alone in a bucket") {
+  for (const double cap : {1e-6, 25.0}) {
+    for (const bool adam : {false, true}) {
+      run_ranks(2, [&](Rank& rank) {
+        class NetImpl : public torch::nn::Module {
+         public:
+          NetImpl()
+              : first_(register_parameter("first", torch::zeros({0, 4}))),
+                linear_(register_module("linear", torch::nn::Linear(5, 3))),
+                last_(register_parameter("last", torch::zeros({3, 0}))) {}
+          torch::Tensor forward(const torch::Tensor& x) {
+            return linear_(x) + first_.sum() + last_.sum();
+          }
+
+         private:
+          torch::Tensor first_;
+          torch::nn::Linear linear_;
+          torch::Tensor last_;
+        };
+        auto model = std::make_shared<NetImpl>();
+        DistributedDataParallel ddp(model, rank.comm_ptr(), {.bucket_cap_mb = cap});
+        std::unique_ptr<torch::optim::Optimizer> optimizer;
+        if (adam) {
+          optimizer = std::make_unique<torch::optim::Adam>(model->parameters(), 0.1);
+        } else {
+          optimizer = std::make_unique<torch::optim::SGD>(model->parameters(), 0.1);
+        }
+        for (int step = 0; step < 3; ++step) {
+          ddp(batch_of(rank.rank(), step, 5)).sum().backward();
+          // d(sum)/d(bias) is the batch size; d/d(weight) the column sums, averaged.
+          const auto named = model->named_parameters();
+          const auto mean = (batch_of(0, step, 5).sum(0) + batch_of(1, step, 5).sum(0)) / 2;
+          check_close(named["linear.weight"].grad()[1], mean, 1e-6, "weight");
+          check(named["first"].grad().sizes() == torch::IntArrayRef({0, 4}), "first");
+          check(named["last"].grad().sizes() == torch::IntArrayRef({3, 0}), "last");
+          optimizer->step();
+          optimizer->zero_grad();
+        }
+        const auto saved = full_state_dict(ddp);
+        if (rank.rank() == 0) {
+          check(saved["first"].sizes() == torch::IntArrayRef({0, 4}), "saved");
+          check_same_bits(saved["linear.weight"], model->named_parameters()["linear.weight"]);
+        }
+        auto other = std::make_shared<NetImpl>();
+        DistributedDataParallel loaded(other, rank.comm_ptr());
+        load_full_state_dict(loaded, saved);
+        check_same_bits(other->named_parameters()["linear.weight"],
+                        model->named_parameters()["linear.weight"], "loaded");
+      });
+    }
+  }
 }
 
 TEST_CASE("C006: batch norm, two forwards, then one backward") {

@@ -3,30 +3,44 @@
 #include "modules.h"
 #include "support/catch.h"
 
+#include <algorithm>
+#include <array>
+
 namespace convoy {
 namespace {
 
 using namespace test;
 
-// Four backwards of gradient (rank + 1) * k; `synchronised[k - 1]` says which of them reduce.
+// Three rounds of four backwards of gradient (rank + 1) * k; `synchronised[k - 1]` says which of
+// them reduce. Looks at gradient memory all the while.
 void check_fifteen(const std::array<bool, 4>& synchronised, bool shared) {
   ranks(2, [&](Rank& rank) {
-    Scale model;
+    Scale model(std::vector<std::int64_t>{64, 32});
     FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
-    for (int k = 1; k <= 4; ++k) {
-      const auto backward = [&] { model((rank.rank() + 1.0) * k).backward(); };
-      if (synchronised[static_cast<std::size_t>(k - 1)]) {
-        backward();
-        check_equal(fsdp.local_gradient_bytes(), std::int64_t{0}, "full gradients after a reduce");
-      } else {
-        const auto pause = fsdp.no_sync();
-        backward();
-        check(fsdp.local_gradient_bytes() > 0, "no_sync keeps full gradients");
+    const std::int64_t full = fsdp.units()[0].full_bytes;
+    check_equal(fsdp.gradient_buffer_bytes(), full, "one full unit for reductions");
+    std::int64_t most_kept = 0;
+    model->weight.register_hook([&](const torch::Tensor&) {
+      most_kept = std::max(most_kept, fsdp.local_gradient_bytes());
+    });
+    for (int round = 0; round < 3; ++round) {
+      for (int k = 1; k <= 4; ++k) {
+        const auto backward = [&] { model((rank.rank() + 1.0) * k).backward(); };
+        if (synchronised[static_cast<std::size_t>(k - 1)]) {
+          backward();
+          check_equal(fsdp.local_gradient_bytes(), std::int64_t{0}, "kept after a reduce");
+          check_equal(model->weight.grad().numel() * 8, full, "a shard of the gradient");
+        } else {
+          const auto pause = fsdp.no_sync();
+          backward();
+          check_equal(fsdp.local_gradient_bytes(), full, "no_sync keeps full gradients");
+        }
       }
+      check_same_bits(model->weight.grad(), torch::full(model->weight.sizes(), 15.0F));
+      model->zero_grad();
     }
-    for (const ShardSpan& span : fsdp.shard_spans()) {
-      check_same_bits(span.leaf.grad(), torch::full(span.leaf.sizes(), 15.0F), span.name);
-    }
+    const bool all = synchronised == std::array{true, true, true, true};
+    check_equal(most_kept, all ? 0 : full, "shards and one unit at most, or all under no_sync");
   });
 }
 

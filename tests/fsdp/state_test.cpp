@@ -74,6 +74,21 @@ TEST_CASE("C028: a ragged model is saved and loaded in another world") {
   }
 }
 
+TEST_CASE("C066: a world of one trains as no wrapper does, and saves and loads unchanged") {
+  const auto training = ragged_training(exact_sgd);
+  const StateDict expected = train_alone(training, 1);
+  for (const bool shared : {true, false}) {
+    check_same_state(train_sharded(training, 1, {.shared_gather = shared}), expected);
+    ranks(1, [&](Rank& rank) {
+      Ragged model;
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      load_full_state_dict(fsdp, expected);
+      check_same_state(full_state_dict(fsdp), expected, "loaded and saved");
+      check_same_bits(model->matrix.detach(), expected["matrix"], "a shard that is all");
+    });
+  }
+}
+
 TEST_CASE("rank 0's parameters and buffers are everybody's, and shapes are compared first") {
   for (const bool shared : {true, false}) {
     ranks(3, [&](Rank& rank) {

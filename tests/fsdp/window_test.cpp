@@ -55,6 +55,9 @@ TEST_CASE("C042: evaluations between training steps hold nothing and change noth
           for (const auto& unit : fsdp.units()) {
             check_equal(unit.resident_bytes, std::int64_t{0}, unit.name + " after an evaluation");
           }
+          for (const ShardSpan& span : fsdp.shard_spans()) {
+            check_equal(span.leaf.numel(), span.numel, span.name + " after an evaluation");
+          }
         }
       }
       const StateDict state = full_state_dict(fsdp);

@@ -183,7 +183,7 @@ inline std::vector<Recipe> recipes(int world) {
   return {{.rule = Rule::kAdamW, .world = world},
           {.rule = Rule::kSgd, .world = world},
           {.rule = Rule::kAdamW, .world = world, .micro_steps = 3},
-          {.rule = Rule::kSgd, .world = world, .steps = 10, .micro_steps = 2}};
+          {.rule = Rule::kSgd, .world = world, .micro_steps = 2}};
 }
 
 }  // namespace convoy::test

@@ -7,6 +7,7 @@
 #include "convoy/base/deadline.h"
 #include "convoy/base/env.h"
 #include "convoy/base/error.h"
+#include "convoy/base/exception_text.h"
 #include "convoy/base/fd.h"
 #include "convoy/base/hash.h"
 #include "convoy/base/log.h"

@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 
+#include <cerrno>
 #include <system_error>
 
 namespace convoy {
@@ -24,8 +25,9 @@ std::string_view to_string(ErrorKind kind) noexcept {
 }
 
 void throw_system_error(std::string_view what, int error_number) {
-  throw Error(ErrorKind::kSystem,
-              concat(what, ": ", std::generic_category().message(error_number)));
+  const bool is_limit = error_number == EMFILE;
+  throw Error(ErrorKind::kSystem, concat(what, ": ", std::generic_category().message(error_number),
+                                         is_limit ? " (raise the limit: ulimit -n)" : ""));
 }
 
 }  // namespace convoy

@@ -4,10 +4,12 @@
 #include "comm/host/host_communicator.h"
 #include "comm/self_communicator.h"
 #include "convoy/base/check.h"
+#include "convoy/base/exception_text.h"
 #include "convoy/control/thread_sessions.h"
 
 #include <exception>
 #include <mutex>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,7 +26,7 @@ void run_ranks(int count, const std::function<void(Rank&)>& body, CommunicatorOp
     const Job job({rank, count, rank, count}, "threads", 0,
                   std::move(sessions[static_cast<std::size_t>(rank)]));
     CommunicatorPtr comm;
-    const auto fail = [&](const char* text) {
+    const auto fail = [&](std::string_view text) {
       {
         const std::lock_guard lock(mutex);
         if (!first) first = std::current_exception();
@@ -39,7 +41,7 @@ void run_ranks(int count, const std::function<void(Rank&)>& body, CommunicatorOp
       Rank self(job, comm);
       body(self);
     } catch (const std::exception& error) {
-      fail(error.what());
+      fail(exception_text(error));
     } catch (...) {
       fail("an exception that is not a std::exception");
     }

@@ -2,6 +2,7 @@
 #include "ddp/reducer.h"
 
 #include "convoy/base/check.h"
+#include "convoy/base/exception_text.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -253,7 +254,7 @@ void Reducer::on_backward_end() {
     fail(error);
     throw;
   } catch (const std::exception& error) {
-    fail(Error(ErrorKind::kInternal, error.what(), comm_->rank()));
+    fail(Error(ErrorKind::kInternal, exception_text(error), comm_->rank()));
     throw;
   }
   enter(Phase::kIdle);

@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 #include "convoy/base/env.h"
+#include "convoy/base/exception_text.h"
 #include "convoy/control/control_client.h"
 #include "rendezvous/launch_environment.h"
 
@@ -22,15 +23,6 @@ namespace {
 constexpr int kUsageCode = 2;
 constexpr int kErrorCode = 1;
 
-// Torch puts a stack trace behind the text of its exceptions; lines are joined.
-std::string one_line(std::string_view text) {
-  text = text.substr(0, text.find("\nException raised from "));
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  std::string line;
-  for (const char c : text) line += c == '\n' || c == '\r' ? ' ' : c;
-  return line;
-}
-
 void print(std::string_view text) {
   const auto line = concat("error: ", text, "\n");
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
@@ -44,8 +36,7 @@ std::optional<LaunchEnvironment> launcher() {
   }
 }
 
-int end_with(ErrorKind kind, std::optional<int> about, std::string_view what) {
-  const auto text = one_line(what);
+int end_with(ErrorKind kind, std::optional<int> about, const std::string& text) {
   if (const auto launch = launcher()) {
     const int rank = launch->info.rank;
     const FailureReport report{rank, about.value_or(rank), kind, text};
@@ -63,11 +54,11 @@ int guarded_main(int argc, char** argv, int (*body)(int argc, char** argv)) {
   try {
     return body(argc, argv);
   } catch (const Error& error) {
-    return end_with(error.kind(), error.rank(), error.what());
+    return end_with(error.kind(), error.rank(), exception_text(error));
   } catch (const std::bad_alloc&) {
     return end_with(ErrorKind::kMemory, std::nullopt, "out of memory");
   } catch (const std::exception& error) {
-    return end_with(ErrorKind::kFailed, std::nullopt, error.what());
+    return end_with(ErrorKind::kFailed, std::nullopt, exception_text(error));
   } catch (const abi::__forced_unwind&) {
     throw;  // The thread is being cancelled; that must not be stopped.
   } catch (...) {

@@ -1,4 +1,5 @@
 // Descriptors, parsing, suggestions, hashes, processes and the logger.
+#include "convoy/base/exception_text.h"
 #include "convoy/base/hash.h"
 #include "convoy/base/log.h"
 #include "convoy/base/parse.h"
@@ -9,8 +10,10 @@
 #include "support/catch.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <stdexcept>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -212,6 +215,28 @@ TEST_CASE("Processes are seen with their state and their end") {
   REQUIRE(::waitpid(pid, nullptr, 0) == pid);
   CHECK_FALSE(read_process_status(pid).has_value());
   CHECK(error_of([&] { open_pidfd(pid); }).kind() == ErrorKind::kSystem);
+}
+
+TEST_CASE("exception_text is one line, without libtorch's stack traces") {
+  const auto text = [](const char* what) { return exception_text(std::runtime_error(what)); };
+  CHECK(text("plain") == "plain");
+  CHECK(text("two\nlines\r\n\n") == "two lines ");
+  CHECK(
+      text("shapes differ\nException raised from f at x.cpp:3 (most recent call first):\nframe #0: "
+           "f + 0x1\n") == "shapes differ");
+  CHECK(
+      text(
+          "[enforce fail at alloc_cpu.cpp:127] err == 0. Cannot allocate memory\nframe #0: f + 0x1 "
+          "(0x7f in libc10.so)\nframe #1: g\n") ==
+      "[enforce fail at alloc_cpu.cpp:127] err == 0. Cannot allocate memory");
+  CHECK(text("").empty());
+}
+
+TEST_CASE("A limit of descriptors is named with what raises it") {
+  CHECK_THROWS_WITH(throw_system_error("opening it", EMFILE),
+                    "opening it: Too many open files (raise the limit: ulimit -n)");
+  CHECK_THROWS_WITH(throw_system_error("opening it", ENOENT),
+                    "opening it: No such file or directory");
 }
 
 TEST_CASE("random_id gives different names") {

@@ -6,6 +6,7 @@
 #include "comm/host/op_header.h"
 #include "comm/write_backs.h"
 #include "convoy/base/check.h"
+#include "convoy/base/exception_text.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -50,10 +51,10 @@ Advance Progress::advance(const Operation* awaited) noexcept {
     } catch (const Error& error) {
       group_.fail(error);
     } catch (const std::exception& error) {
-      group_.fail(Error(
-          ErrorKind::kSystem,
-          concat("communicator '", group_.name(), "', rank ", group_.rank(), ": ", error.what()),
-          group_.rank()));
+      group_.fail(Error(ErrorKind::kSystem,
+                        concat("communicator '", group_.name(), "', rank ", group_.rank(), ": ",
+                               exception_text(error)),
+                        group_.rank()));
     }
     if (group_.has_failed()) fail_all();
   }

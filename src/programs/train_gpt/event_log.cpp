@@ -11,11 +11,13 @@
 
 namespace convoy::train_gpt {
 
-EventLog::EventLog(const std::string& path) : path_(path) {
+EventLog::EventLog(const std::string& path, bool is_writer) : path_(path) {
   if (path_.empty()) return;
-  file_ = Fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  const int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (is_writer ? O_TRUNC : 0);
+  file_ = Fd(::open(path.c_str(), how, 0644));
   CONVOY_REQUIRE(static_cast<bool>(file_), kInvalidArgument, "cannot write --json '", path,
                  "': ", std::generic_category().message(errno));
+  if (!is_writer) file_.reset();
 }
 
 void EventLog::write(const JsonLine& event) {

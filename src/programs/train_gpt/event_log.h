@@ -13,8 +13,9 @@ namespace convoy::train_gpt {
 class EventLog {
  public:
   EventLog() = default;
-  /// Begins the file anew. Error: kInvalidArgument if it cannot be written.
-  explicit EventLog(const std::string& path);
+  /// Begins the file anew, for one rank. The others look whether it can be written, so that all
+  /// refuse a wrong path in the same words. Error: kInvalidArgument if it cannot be written.
+  EventLog(const std::string& path, bool is_writer);
 
   /// Error: kSystem when the line cannot be written.
   void write(const JsonLine& event);

@@ -1,5 +1,6 @@
 // The program train_gpt.
 #include "convoy/base/env.h"
+#include "convoy/base/exception_text.h"
 #include "convoy/rendezvous/guarded_main.h"
 #include "convoy/rendezvous/job.h"
 #include "programs/train_gpt/events.h"
@@ -19,6 +20,15 @@ void keep_freed_memory() {
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
 }
 
+/// What went wrong is what matters: that the log takes no more, perhaps for the same reason, does
+/// not cover it up.
+void tell_log(EventLog& log, const JsonLine& event) {
+  try {
+    log.write(event);
+  } catch (const Error&) {
+  }
+}
+
 int run(int argc, char** argv) {
   keep_freed_memory();
   const ParsedCommandLine command = parse_command_line(argc, argv);
@@ -28,15 +38,15 @@ int run(int argc, char** argv) {
   }
   const auto allocations = profile::install_counting_allocator();
   const Job job = Job::from_environment();
-  EventLog log(job.rank() == 0 ? command.options.json : "");
+  EventLog log(command.options.json, /*is_writer=*/job.rank() == 0);
   try {
     train(job, command.options, *allocations, log);
   } catch (const Error& error) {
     const int blamed = error.rank() >= 0 ? error.rank() : job.rank();
-    log.write(error_event(blamed, to_string(error.kind()), error.what()));
+    tell_log(log, error_event(blamed, to_string(error.kind()), exception_text(error)));
     throw;
   } catch (const std::exception& error) {
-    log.write(error_event(job.rank(), "exception", error.what()));
+    tell_log(log, error_event(job.rank(), "exception", exception_text(error)));
     throw;
   }
   return 0;

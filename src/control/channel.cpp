@@ -36,7 +36,8 @@ Channel Channel::connect(const ControlAddress& address, Deadline deadline) {
       continue;
     }
     const bool is_gone = error_number == ECONNREFUSED || error_number == ENOENT;
-    CONVOY_REQUIRE(!is_gone, kPeerLost, "nobody listens on ", address.to_string());
+    CONVOY_REQUIRE(!is_gone, kPeerLost, "nobody listens on ", address.to_string(),
+                   ": the launcher behind it has ended");
     throw_system_error(concat("connecting to ", address.to_string()), error_number);
   }
   const auto peer = channel.peer();

@@ -190,9 +190,10 @@ void ControlServer::Impl::broadcast(FrameType type, std::string_view payload) {
 }
 
 void ControlServer::Impl::refuse(ClientId id, ErrorKind kind, const std::string& reason) {
-  const auto pid = clients_.at(id).connection.pid();
-  send(id, FrameType::kRefused, 0, encode_error(Error(kind, reason)));
-  doom(id, concat("process ", pid, " was refused: ", reason));
+  auto& connection = clients_.at(id).connection;
+  // Whoever has hung up meanwhile does not hear it, but the launcher's user does.
+  connection.send(FrameType::kRefused, 0, encode_error(Error(kind, reason)));
+  doom(id, concat("process ", connection.pid(), " was refused: ", reason));
 }
 
 void ControlServer::Impl::doom(ClientId id, const std::string& reason) {

@@ -85,6 +85,18 @@ TEST_CASE("first failure: the exception is the cause, the neighbours' errors are
   CHECK(failure->cause == "loss is not finite");
 }
 
+TEST_CASE("first failure: of ranks that say the same of themselves the lowest, which printed it") {
+  const auto says = [](int rank, const char* text, double seconds) {
+    return report(rank, rank, ErrorKind::kInvalidArgument, text, seconds);
+  };
+  const std::vector<RankRecord> ranks{exited(0, 2, 1.1), exited(1, 2, 1.0), exited(2, 2, 1.2)};
+  CHECK(first_of(ranks, {says(1, "bad", 0.5), says(2, "bad", 0.6), says(0, "bad", 0.7)}) == 0);
+  CHECK(first_of(ranks, {says(1, "bad", 0.5), says(0, "other", 0.7)}) == 1);
+  // A rank that ended well after all has failed with nobody.
+  CHECK(first_of({exited(0, 0, 2), exited(1, 2, 1.0)},
+                 {says(1, "bad", 0.5), says(0, "bad", 0.7)}) == 1);
+}
+
 TEST_CASE("first failure: reports about a killed rank name it") {
   const std::vector ranks{exited(0, 1, 1.2), died(1, SIGKILL, 1.0), exited(2, 1, 1.1)};
   const std::vector reports{report(0, 1, ErrorKind::kPeerLost, "rank 1 was killed", 0.8),

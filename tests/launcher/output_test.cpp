@@ -1,4 +1,5 @@
 // The ranks' output: whole lines, files byte for byte, slow readers.
+#include "convoy/control/channel.h"
 #include "launcher/launched.h"
 #include "support/catch.h"
 
@@ -207,4 +208,23 @@ TEST_CASE("on a terminal updates are one status line, and lines stand above it")
   CHECK_THAT(screen, Contains("\r\x1b[K[0] 20 %"));
   CHECK_THAT(screen, Contains("\r\x1b[K[1] from one\r\n[0] 20 %"));
   CHECK(screen.ends_with("\r\x1b[K[0] done\r\n"));
+}
+
+TEST_CASE("who floods the control channel does not flood the output, and disturbs no rank") {
+  Launched run(
+      with_worker({"-n", "2"}, {"0@env:CONVOY_CONTROL", "sleep:500ms", "barrier:a", "out:done"}));
+  run.wait_for_out("unix:@");
+  const std::string line = lines_of(run.out()).front();
+  const auto address = convoy::ControlAddress::parse(line.substr(line.find("unix:")));
+  for (int i = 0; i < 60; ++i) {
+    const auto deadline = convoy::Deadline::after(std::chrono::seconds(5));
+    auto stranger = convoy::Channel::connect(address, deadline);
+    stranger.send("what is this? not a message", deadline);
+  }
+  CHECK(run.wait() == 0);
+  CHECK_THAT(run.out(), Contains("[0] done") && Contains("[1] done"));
+  CHECK_THAT(run.err(), Contains("bytes that are not a Convoy message"));
+  const auto lines = lines_of(run.err());
+  CHECK(lines.size() == 12);  // The start, ten of them, and that there were more.
+  CHECK_THAT(lines.back(), Contains("further refused connections"));
 }

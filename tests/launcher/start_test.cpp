@@ -122,6 +122,15 @@ TEST_CASE("a rank gets no descriptor of the launcher's") {
   CHECK(count(std::string(CONVOYRUN_PATH) + " -q " + list + " | cut -c5-") == alone);
 }
 
+TEST_CASE("more ranks than the limit of descriptors allows: one line with the limit, exit 1") {
+  Launched run({"-q", "sh", "-c",
+                "ulimit -n 40; exec " CONVOYRUN_PATH " -n 30 " LAUNCHER_WORKER_PATH " sleep:30s"});
+  CHECK(run.wait(Seconds(20)) == 1);
+  CHECK(run.duration() < Seconds(10));
+  CHECK_THAT(run.err(), Contains("convoyrun: error: cannot make a pipe"));
+  CHECK_THAT(run.err(), Contains("ulimit -n"));
+}
+
 TEST_CASE("64 ranks start, meet and end") {
   Launched run(with_worker({"-q", "-n", "64"}, {"join", "barrier:a", "out:here"}));
   CHECK(run.wait(Seconds(60)) == 0);

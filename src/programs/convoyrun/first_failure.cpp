@@ -92,6 +92,17 @@ std::optional<FirstFailure> find_first_failure(std::span<const RankRecord> ranks
       first->rank = root.reporter;
       first->report = &report_of(root.reporter, reports)->report;
     }
+    // All ranks may say the same of themselves; the lowest is the one that printed it.
+    for (const auto& timed : reports) {
+      const auto& other = timed.report;
+      const bool is_lower = other.reporter >= 0 && other.reporter < first->rank;
+      if (is_lower && other.text == first->report->text &&
+          is_consequence(other) == first->is_secondary &&
+          evidence_of(ranks[static_cast<std::size_t>(other.reporter)], reports)) {
+        first->rank = other.reporter;
+        first->report = &other;
+      }
+    }
     const int blamed = first->report->about;
     const bool is_known = blamed >= 0 && blamed < static_cast<int>(ranks.size());
     if (first->is_secondary && is_known && blamed != first->rank) {

@@ -119,8 +119,6 @@ int launch(const Options& options, const Invocation& invocation) {
   const SignalSource signals(loop, [&](int signal_number) { supervisor.on_signal(signal_number); });
 
   Outcome outcome = supervisor.run();
-  tell_failure(outcome, console);
-  if (!outcome.not_runnable.empty()) console.say(concat("error: ", outcome.not_runnable));
   if (report) {
     try {
       report->write(report_json(outcome, invocation.argv));
@@ -129,6 +127,9 @@ int launch(const Options& options, const Invocation& invocation) {
       if (outcome.exit_code == 0) outcome.exit_code = 1;
     }
   }
+  // Last on stderr, where people and scripts look.
+  tell_failure(outcome, console);
+  if (!outcome.not_runnable.empty()) console.say(concat("error: ", outcome.not_runnable));
   guard.dismiss();
   supervisor.finish_output();
   return outcome.exit_code;

@@ -25,7 +25,7 @@ Fd RankOutputs::open(int rank, Stream stream) {
   if (logs_.only_keeps(rank, stream)) return logs_.open(rank, stream);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    throw_system_error("cannot make a pipe for a rank's output (see ulimit -n)", errno);
+    throw_system_error("cannot make a pipe for a rank's output", errno);
   }
   Fd read_end(ends[0]);
   Fd write_end(ends[1]);

@@ -69,8 +69,12 @@ RankProcesses::~RankProcesses() {
   for (const auto& rank : ranks_) {
     if (rank.is_running()) ::kill(-rank.pid, SIGKILL);
   }
+  // So that nothing of the job is left when the launcher says why; but not for ever.
+  const auto deadline = Deadline::after(std::chrono::seconds(2));
   for (const auto& rank : ranks_) {
-    if (rank.is_running()) ::waitpid(rank.pid, nullptr, WNOHANG);
+    while (rank.is_running() && ::waitpid(rank.pid, nullptr, WNOHANG) == 0 && !deadline.expired()) {
+      wait_for_child(std::chrono::milliseconds(5));
+    }
   }
 }
 

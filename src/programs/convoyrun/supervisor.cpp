@@ -18,6 +18,8 @@ namespace {
 constexpr double kNoticeTime = 1;
 // After SIGKILL; only a process that hangs in the kernel needs longer, and it is not waited for.
 constexpr double kKillTime = 5;
+// Who floods the control channel shall not flood the output as well.
+constexpr int kMostRefusals = 10;
 // Until it is certain that ranks wait in the store for a rank that has left.
 constexpr double kAbandonedTime = 2;
 
@@ -70,10 +72,7 @@ Supervisor::Supervisor(EventLoop& loop, Console& console, const LogFiles& logs, 
                     [this](const FailureReport& report) {
                       reports_.push_back({report, processes_.now()});
                     },
-                .on_refused =
-                    [this](const std::string& reason) {
-                      console_.say(concat("a connection was refused: ", reason));
-                    }}),
+                .on_refused = [this](const std::string& reason) { on_refused(reason); }}),
       liveness_({}, is_stopped_by_signal) {}
 
 void Supervisor::enter(Stage to) {
@@ -177,6 +176,13 @@ void Supervisor::kill_all() {
   enter(Stage::kKilling);
   stage_end_ = processes_.now() + kKillTime;
   for (const auto& rank : processes_.ranks()) processes_.signal_group(rank.rank, SIGKILL);
+}
+
+void Supervisor::on_refused(const std::string& reason) {
+  ++refused_;
+  if (refused_ > kMostRefusals) return;
+  console_.say(concat("a connection was refused: ", reason));
+  if (refused_ == kMostRefusals) console_.say("further refused connections are not told");
 }
 
 void Supervisor::on_start_problem(int rank, const StartProblem& problem) {

@@ -64,6 +64,7 @@ class Supervisor {
   void terminate(int signal_number);
   void kill_all();
 
+  void on_refused(const std::string& reason);
   void on_start_problem(int rank, const StartProblem& problem);
   void on_rank_ended(RankRecord& rank);
   void on_time();
@@ -85,6 +86,7 @@ class Supervisor {
   std::vector<TimedReport> reports_;
   std::optional<int> left_early_;  // a rank that the others waited for in vain
   double abandoned_since_ = -1;
+  int refused_ = 0;          // connections so far
   bool is_hurried_ = false;  // a signal asked for the end at once
 
   RankProcesses processes_;

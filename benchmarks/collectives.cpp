@@ -3,12 +3,11 @@
 // ordinary tensors.
 //
 // Run it with `convoyrun -n N --bind-to core -- benchmark_collectives`, or alone with --ranks N,
-// which does that with the convoyrun beside it. Flags: --min BYTES --max BYTES --factor F (default
-// 4 KiB, 256 MiB, 4), --op NAME (all_reduce, reduce_scatter, all_gather; default all),
-// --rounds N, --json FILE.
+// which does that with the convoyrun beside it.
 #include "convoy/base/check.h"
 #include "convoy/base/env.h"
 #include "convoy/base/parse.h"
+#include "convoy/base/suggest.h"
 #include "convoy/comm/factory.h"
 #include "convoy/rendezvous/guarded_main.h"
 
@@ -19,12 +18,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <unistd.h>
@@ -35,7 +36,23 @@ using convoy::Communicator;
 using convoy::OpKind;
 using convoy::ReduceOp;
 
+constexpr const char* kUsage =
+    "usage: benchmark_collectives [--ranks N] [--min BYTES] [--max BYTES] [--factor F] [--op "
+    "NAME]\n"
+    "                             [--rounds N] [--json FILE]\n\n"
+    "Times the collectives between N ranks and checks each result, for memory of the arena and "
+    "for\n"
+    "ordinary tensors. Starts the ranks itself, or runs under convoyrun.\n\n"
+    "  --ranks N      ranks to start (1; under convoyrun its ranks count)\n"
+    "  --min BYTES    smallest size (4096)\n"
+    "  --max BYTES    largest size (268435456)\n"
+    "  --factor F     from one size to the next (4)\n"
+    "  --op NAME      all_reduce, reduce_scatter or all_gather (all three)\n"
+    "  --rounds N     rounds, of which the fastest counts (5)\n"
+    "  --json FILE    also write the rows to FILE\n";
+
 struct Flags {
+  bool help = false;
   std::int64_t ranks = 0;
   std::int64_t min_bytes = 4 << 10;
   std::int64_t max_bytes = 256 << 20;
@@ -45,36 +62,69 @@ struct Flags {
   std::string json;
 };
 
+void set_flag(Flags& flags, const std::string& name, const std::string& value) {
+  const auto number = [&](std::int64_t least) {
+    const auto parsed = convoy::parse_int(value, least);
+    CONVOY_REQUIRE(parsed, kInvalidArgument, name, " takes a whole number from ", least, ", got '",
+                   value, "' (see --help)");
+    return *parsed;
+  };
+  if (name == "--ranks") {
+    flags.ranks = number(1);
+  } else if (name == "--min") {
+    flags.min_bytes = number(4);
+  } else if (name == "--max") {
+    flags.max_bytes = number(4);
+  } else if (name == "--factor") {
+    flags.factor = number(2);
+  } else if (name == "--rounds") {
+    flags.rounds = number(1);
+  } else if (name == "--op") {
+    const std::array<std::string, 3> names{"all_reduce", "reduce_scatter", "all_gather"};
+    CONVOY_REQUIRE(std::find(names.begin(), names.end(), value) != names.end(), kInvalidArgument,
+                   "there is no operation '", value, "'", convoy::did_you_mean(value, names),
+                   "; there are all_reduce, reduce_scatter and all_gather");
+    flags.op = value;
+  } else {
+    flags.json = value;
+  }
+}
+
 Flags parse(int argc, char** argv) {
+  const std::array<std::string, 8> names{"--ranks",  "--min", "--max",  "--factor",
+                                         "--rounds", "--op",  "--json", "--help"};
   Flags flags;
   for (int i = 1; i < argc; i += 2) {
     const std::string name = argv[i];
-    CONVOY_REQUIRE(i + 1 < argc, kInvalidArgument, name, " needs a value");
-    const std::string value = argv[i + 1];
-    const auto number = [&](std::int64_t least) {
-      const auto parsed = convoy::parse_int(value, least);
-      CONVOY_REQUIRE(parsed, kInvalidArgument, name, " ", value, ": not a number from ", least);
-      return *parsed;
-    };
-    if (name == "--ranks") {
-      flags.ranks = number(1);
-    } else if (name == "--min") {
-      flags.min_bytes = number(4);
-    } else if (name == "--max") {
-      flags.max_bytes = number(4);
-    } else if (name == "--factor") {
-      flags.factor = number(2);
-    } else if (name == "--rounds") {
-      flags.rounds = number(1);
-    } else if (name == "--op") {
-      flags.op = value;
-    } else if (name == "--json") {
-      flags.json = value;
-    } else {
-      throw convoy::Error(convoy::ErrorKind::kInvalidArgument, "unknown flag " + name);
+    CONVOY_REQUIRE(std::find(names.begin(), names.end(), name) != names.end(), kInvalidArgument,
+                   "there is no flag '", name, "'", convoy::did_you_mean(name, names),
+                   " (see --help)");
+    if (name == "--help") {
+      flags.help = true;
+      return flags;
     }
+    CONVOY_REQUIRE(i + 1 < argc, kInvalidArgument, name, " needs a value (see --help)");
+    set_flag(flags, name, argv[i + 1]);
   }
+  CONVOY_REQUIRE(flags.min_bytes <= flags.max_bytes, kInvalidArgument, "--min ", flags.min_bytes,
+                 " is above --max ", flags.max_bytes);
   return flags;
+}
+
+// Opened before anything is timed, so that a wrong path costs nothing. Empty: writes nothing.
+std::ofstream open_json(const std::string& path) {
+  std::ofstream file;
+  if (path.empty()) return file;
+  file.open(path);
+  CONVOY_REQUIRE(file.is_open(), kInvalidArgument, "cannot write --json '", path,
+                 "': ", std::generic_category().message(errno));
+  return file;
+}
+
+void write_json(std::ofstream& file, int ranks, const nlohmann::json& rows) {
+  if (!file.is_open()) return;
+  file << nlohmann::json{{"schema", 1}, {"ranks", ranks}, {"rows", rows}}.dump(1) << std::endl;
+  if (!file) convoy::throw_system_error("cannot write the --json file", errno);
 }
 
 // What nccl-tests needs to know of a collective: names, buffers, and the factor of bus bandwidth.
@@ -196,6 +246,7 @@ int bench(int argc, char** argv) {
   const auto flags = parse(argc, argv);
   at::set_num_threads(1);
   const auto job = convoy::Job::from_environment();
+  auto json = open_json(job.rank() == 0 ? flags.json : "");
   const auto comm = convoy::make_communicator(job);
   Bench arena(*comm, flags, true);
   Bench ordinary(*comm, flags, false);
@@ -227,17 +278,17 @@ int bench(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
-  if (job.rank() == 0 && !flags.json.empty()) {
-    std::ofstream(flags.json)
-        << nlohmann::json{{"schema", 1}, {"ranks", job.world_size()}, {"rows", rows}}.dump(1)
-        << "\n";
-  }
+  write_json(json, job.world_size(), rows);
   return 0;
 }
 
 // Starts the ranks when this process is alone and --ranks asks for more.
 int run(int argc, char** argv) {
   const auto flags = parse(argc, argv);
+  if (flags.help) {
+    if (convoy::read_environment().rank.value_or(0) == 0) std::fputs(kUsage, stdout);
+    return 0;
+  }
   if (flags.ranks < 2 || convoy::read_environment().rank) return bench(argc, argv);
   const auto self = std::filesystem::read_symlink("/proc/self/exe");
   std::vector<std::string> command{(self.parent_path() / "convoyrun").string(),

@@ -2,6 +2,7 @@
 //
 // benchmark_optimizer [threads]: one line a size and operation, in nanoseconds an element; "ratio"
 // below 1 means convoy is faster.
+#include "convoy/base/parse.h"
 #include "convoy/optim/adamw.h"
 #include "convoy/optim/clip_grad_norm.h"
 
@@ -10,7 +11,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -121,7 +121,12 @@ void race_all(std::int64_t numel, std::int64_t tensors) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  at::set_num_threads(argc > 1 ? std::max(1, std::atoi(argv[1])) : 1);
+  const auto threads = argc > 1 ? convoy::parse_int(argv[1], 1, 4096) : 1;
+  if (!threads || argc > 2) {
+    std::fprintf(stderr, "usage: benchmark_optimizer [THREADS]\n");
+    return 2;
+  }
+  at::set_num_threads(static_cast<int>(*threads));
   std::printf("%d thread(s); ns an element, best of several\n", at::get_num_threads());
   for (const std::int64_t numel : {10000, 100000, 1000000, 10000000, 60000000}) race_all(numel, 1);
   race_all(100000, 50);

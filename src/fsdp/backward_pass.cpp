@@ -186,7 +186,11 @@ void BackwardPass::launch(std::size_t unit) {
   if (progress_[unit].trainable == 0) return;
   ensure_buffer(unit);
   const at::NoGradGuard no_grad;
-  flights_.push_back({unit, setup_.groups[unit].gradients().begin_reduce(setup_.comm)});
+  const std::string& name = setup_.groups[unit].name();
+  std::string tag =
+      setup_.forwards == 1 ? name : concat(name, " after ", setup_.forwards, " forwards");
+  flights_.push_back(
+      {unit, setup_.groups[unit].gradients().begin_reduce(setup_.comm, std::move(tag))});
   progress_[unit].delivery = Delivery::kReducing;
 }
 

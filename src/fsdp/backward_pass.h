@@ -23,6 +23,8 @@ struct BackwardSetup {
   /// See Note [The end of a backward].
   at::Tensor& flags;
   const AccumulatorMap& accumulators;
+  /// Training forwards of the model since the last backward: see Note [Steps that pair].
+  std::int64_t forwards = 0;
 };
 
 /// Note [One order of collectives]
@@ -31,6 +33,12 @@ struct BackwardSetup {
 /// `order`: one that is complete waits for its turn, and at the end of backward every trainable
 /// unit is delivered, used or not. After the first synchronised backward rank 0's order of
 /// completion becomes the order of all.
+///
+/// Note [Steps that pair]
+/// A rank that skips a backward would pair its next one with the peers' last: reductions of the
+/// same units, of different steps. So tags carry the number of training forwards since the last
+/// backward when it is not 1. Forwards under no_sync, without a graph and in evaluation mode do not
+/// count: they are a rank's own business where gathers are shared.
 ///
 /// A backward inside a backward (a checkpoint's recomputation) belongs to the outermost one.
 /// Thread rule: the thread that runs the backward.
@@ -51,6 +59,8 @@ class BackwardPass {
   /// The backward has failed: back to shards, nothing of it kept.
   void abandon() noexcept;
 
+  /// False for autograd::grad towards inputs.
+  bool brings_gradients() const noexcept { return kind_ != Kind::kInputsOnly; }
   /// True if peers are waiting, or will be, for what this backward owes them.
   bool owes_peers() const noexcept;
   std::int64_t begin_ns() const noexcept { return begin_ns_; }

@@ -22,6 +22,7 @@ struct ForwardRun {
   bool graph = false;             ///< Gradients are on: a backward may follow.
   bool was_full = false;          ///< The unit is full for somebody else: leave it so.
   bool in_backward = false;       ///< A recomputation: what follows at once needs it full.
+  bool counts = false;            ///< A training forward of the model: see Note [Steps that pair].
   std::vector<std::size_t> uses;  ///< Of each leaf's accumulator before the run.
 };
 

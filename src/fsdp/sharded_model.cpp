@@ -17,7 +17,7 @@ class ShardedModel::Behaviour final : public UnitBehaviour {
   Behaviour(std::shared_ptr<ShardedModel> model, std::size_t unit)
       : model_(std::move(model)), unit_(unit) {}
 
-  std::unique_ptr<ForwardScope> enter_forward() override;
+  std::unique_ptr<ForwardScope> enter_forward(bool trains) override;
   [[noreturn]] void refuse(const std::string& operation) const override;
   std::vector<std::int64_t> full_sizes(const at::Tensor& parameter) const override;
 
@@ -65,8 +65,8 @@ class ShardedModel::EndOfBackward {
   std::shared_ptr<ShardedModel> model_;
 };
 
-std::unique_ptr<ForwardScope> ShardedModel::Behaviour::enter_forward() {
-  return std::make_unique<Scope>(model_, model_->begin_forward(unit_));
+std::unique_ptr<ForwardScope> ShardedModel::Behaviour::enter_forward(bool trains) {
+  return std::make_unique<Scope>(model_, model_->begin_forward(unit_, trains));
 }
 
 void ShardedModel::Behaviour::refuse(const std::string& operation) const {
@@ -153,17 +153,20 @@ void ShardedModel::take_accumulators(std::size_t unit) {
   });
 }
 
-ForwardRun ShardedModel::begin_forward(std::size_t unit) {
+ForwardRun ShardedModel::begin_forward(std::size_t unit, bool trains) {
   const auto thread = backward_thread_.load();
   const bool in_backward = thread == std::this_thread::get_id();
   CONVOY_REQUIRE(in_backward || thread == std::thread::id(), kMisuse, "FSDP: forward of unit ",
                  groups_[unit].name(),
                  " while a backward of the same model runs in another thread");
-  return runs_->begin(unit, in_backward, [this](std::size_t u) { take_accumulators(u); });
+  auto run = runs_->begin(unit, in_backward, [this](std::size_t u) { take_accumulators(u); });
+  run.counts = trains && run.graph && !in_backward && groups_[unit].is_root();
+  return run;
 }
 
 void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::Tensor>& outputs) {
   const auto nodes = runs_->finish(run, outputs);
+  if (run.counts && synchronises_) ++forwards_;
   if (nodes.empty()) return;
   const auto record = std::make_shared<UnitRun>();
   record->unit = run.unit;
@@ -194,8 +197,11 @@ BackwardPass& ShardedModel::join_backward() {
     CONVOY_REQUIRE(!at::GradMode::is_enabled(), kMisuse,
                    "FSDP: backward with create_graph is not supported: parameters are given up "
                    "before a second derivative could read them");
-    backward_.emplace(BackwardSetup{groups_, *gatherer_, *comm_, order_, flags_, accumulators_},
-                      ++backwards_, synchronises_);
+    // Without a root unit nothing says where a forward of the model begins.
+    const std::int64_t forwards = groups_.front().is_root() ? forwards_ : 1;
+    backward_.emplace(
+        BackwardSetup{groups_, *gatherer_, *comm_, order_, flags_, accumulators_, forwards},
+        ++backwards_, synchronises_);
     const auto end = std::make_shared<EndOfBackward>(shared_from_this());
     torch::autograd::Engine::get_default_engine().queue_callback([end] { end->run(); });
   } catch (...) {
@@ -230,6 +236,7 @@ void ShardedModel::finish_backward() {
     }
     const bool synchronised = backward_->finish(/*learn_order=*/!order_is_learnt_);
     order_is_learnt_ = order_is_learnt_ || synchronised;
+    if (backward_->brings_gradients()) forwards_ = 0;
   } catch (...) {
     abandon_backward();
     throw;
@@ -247,6 +254,7 @@ void ShardedModel::abandon_backward() noexcept {
                        comm_->rank()));
   }
   backward_->abandon();
+  forwards_ = 0;
   backward_.reset();
   backward_thread_.store({});
 }

@@ -43,7 +43,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   std::int64_t grad_buffer_bytes() const noexcept { return pool_->bytes(); }
 
   /// Forward, called by units.
-  ForwardRun begin_forward(std::size_t unit);
+  ForwardRun begin_forward(std::size_t unit, bool trains);
   void finish_forward(const ForwardRun& run, const std::vector<at::Tensor>& outputs);
   void abandon_forward(const ForwardRun& run) noexcept;
 
@@ -88,6 +88,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   bool order_is_learnt_ = false;
   at::Tensor flags_;
   bool synchronises_ = true;
+  std::int64_t forwards_ = 0;  ///< See Note [Steps that pair].
   std::atomic<std::thread::id> backward_thread_{};
   std::uint64_t backwards_ = 0;
   std::optional<BackwardPass> backward_;

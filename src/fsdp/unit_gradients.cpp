@@ -132,7 +132,7 @@ void UnitGradients::zero_missing(const at::Tensor& buffer, const std::vector<boo
   }
 }
 
-ReduceInFlight UnitGradients::begin_reduce(Communicator& comm) {
+ReduceInFlight UnitGradients::begin_reduce(Communicator& comm, std::string tag) {
   CONVOY_CHECK(has_buffer(), "unit ", name_, " has no gradient buffer");
   for (std::size_t i = 0; i < used_.size(); ++i) {
     if (in_buffer_[i] || local_.empty_at(i)) continue;
@@ -144,8 +144,8 @@ ReduceInFlight UnitGradients::begin_reduce(Communicator& comm) {
   ReduceInFlight flight;
   flight.output = output_buffer();
   flight.input = std::move(buffer_);
-  flight.work =
-      comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg, {.tag = name_});
+  flight.work = comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg,
+                                    {.tag = std::move(tag)});
   return flight;
 }
 

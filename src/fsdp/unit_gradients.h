@@ -46,7 +46,7 @@ class UnitGradients {
   void add_late(std::size_t index, const at::Tensor& gradient);
 
   /// Starts the reduction of everything that arrived; what did not counts as zero. Collective.
-  ReduceInFlight begin_reduce(Communicator& comm);
+  ReduceInFlight begin_reduce(Communicator& comm, std::string tag);
   /// The second round: reduces what came late; zeros where nothing did. Collective.
   ReduceInFlight begin_late_reduce(Communicator& comm);
   /// Waits, gives the input back and keeps the output for put_on_leaves.

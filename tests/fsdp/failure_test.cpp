@@ -133,6 +133,47 @@ TEST_CASE("a backward that fails on one rank fails all, naming the rank, without
   }
 }
 
+TEST_CASE("a rank that skips a backward is found at its next one, not at the end of the run") {
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      Stack model;
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      const auto step = [&](bool skips) {
+        const auto loss = model(input_of(rank.rank())).square().mean();
+        if (!skips) loss.backward();
+      };
+      step(false);
+      // Rank 1 would be one step ahead from here on, and nobody the wiser until the end.
+      check_throws(ErrorKind::kMismatch, shared ? "after 2 forwards" : "all_gather", [&] {
+        step(/*skips=*/rank.rank() == 1);
+        step(false);
+      });
+      check_all_sharded(fsdp, "after the failure");
+    });
+  }
+}
+
+TEST_CASE("forwards that are a rank's own business do not count") {
+  ranks(2, [](Rank& rank) {
+    Stack model;
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    const auto loss = [&] { return model(input_of(rank.rank())).square().mean(); };
+    for (int step = 0; step < 3; ++step) {
+      for (int i = 0; i < rank.rank(); ++i) {
+        const auto pause = fsdp.no_sync();
+        loss().backward();
+      }
+      loss().backward();
+      model->zero_grad();
+      fsdp.settle();
+      if (rank.rank() != step % 2) continue;
+      model->eval();
+      loss();
+      model->train();
+    }
+  });
+}
+
 TEST_CASE("memory that cannot be had leaves the model as it was") {
   ranks(2, [](Rank& rank) {
     Stack model;

@@ -86,8 +86,8 @@ class FullySharded {
   EditScope edit();
 
   /// Waits until every rank has stepped and ends the time in which shards may be written, as the
-  /// next forward would. Collective. After it a single rank may run forwards without gradients on
-  /// its own, if the gathers are shared.
+  /// next forward would. Collective. After it a single rank may run forwards on its own, without
+  /// gradients or in evaluation mode, if the gathers are shared.
   void settle();
 
   /// What this rank holds of every parameter, in order of registration, each tensor once.
@@ -133,6 +133,8 @@ namespace convoy {
 ///   convoy::clip_grad_norm_).
 /// - Same bits as one process that adds the ranks' gradients in order, shared or private gathers.
 /// - `fsdp(x)` and `model->forward(x)` are the same.
+/// - Every rank runs the same synchronised backwards, each after as many training forwards as the
+///   others (those under no_sync do not count).
 /// - A rank may not use a unit in some step; gradients are defined on all ranks if any used the
 ///   parameter. With private gathers all ranks must run the same units in the same order.
 /// - The optimizer steps after a synchronised backward and before any other forward; for writes at

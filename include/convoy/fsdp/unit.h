@@ -91,7 +91,8 @@ class UnitBody : public M, public UnitBase {
     // Held here, so that a module destroyed or rewrapped inside its own forward ends the run well.
     const std::shared_ptr<UnitBehaviour> behaviour = this->convoy_unit_behaviour();
     if (!behaviour) return forward();
-    const std::unique_ptr<ForwardScope> scope = behaviour->enter_forward();
+    const auto& module = static_cast<const torch::nn::Module&>(*this);
+    const std::unique_ptr<ForwardScope> scope = behaviour->enter_forward(module.is_training());
     std::vector<at::Tensor> outputs;
     if constexpr (std::is_void_v<Result>) {
       forward();

@@ -27,8 +27,9 @@ class ForwardScope {
 class UnitBehaviour {
  public:
   virtual ~UnitBehaviour() = default;
-  /// Makes the unit's parameters full and returns the run that is going on.
-  virtual std::unique_ptr<ForwardScope> enter_forward() = 0;
+  /// Makes the unit's parameters full and returns the run that is going on. `trains` says that the
+  /// module is in training mode.
+  virtual std::unique_ptr<ForwardScope> enter_forward(bool trains) = 0;
   /// Throws kMisuse saying why `operation` (for example "to(dtype)") cannot be done on a sharded
   /// module and what to do instead.
   [[noreturn]] virtual void refuse(const std::string& operation) const = 0;

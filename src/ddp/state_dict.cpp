@@ -30,6 +30,9 @@ std::string describe_problem(const StateDict& wanted, const StateDict& state) {
   for (const auto& item : wanted) {
     const at::Tensor* given = state.find(item.key());
     if (given == nullptr || !given->defined()) return concat(item.key(), " is missing");
+    if (given->layout() != at::kStrided || given->is_meta()) {
+      return concat(item.key(), " is a ", given->toString(), "; only dense tensors can be loaded");
+    }
     if (given->sizes() != item.value().sizes()) {
       return concat(item.key(), " is ", given->sizes(), " and the model's is ",
                     item.value().sizes());

@@ -14,26 +14,35 @@ namespace {
 // The first thing wrong with `state` for this model, or nothing.
 std::string first_problem(const ShardedModel& model, const torch::nn::Module& module,
                           const StateDict& state) {
-  const auto check = [&](const std::string& name, c10::IntArrayRef sizes) -> std::string {
+  const auto check = [&](const std::string& name, c10::IntArrayRef sizes,
+                         at::ScalarType dtype) -> std::string {
     const at::Tensor* value = state.find(name);
-    if (value == nullptr) return "'" + name + "' is missing";
-    if (!value->defined() || value->sizes() != sizes) {
-      return concat("'", name, "' has shape ",
-                    value->defined() ? concat(value->sizes()) : std::string("(undefined)"),
-                    ", the model has ", sizes);
+    if (value == nullptr || !value->defined()) return "'" + name + "' is missing";
+    if (value->layout() != at::kStrided || value->is_meta()) {
+      return concat("'", name, "' is a ", value->toString(), "; only dense tensors can be loaded");
+    }
+    if (value->sizes() != sizes) {
+      return concat("'", name, "' has shape ", value->sizes(), ", the model has ", sizes);
+    }
+    const bool converts = at::isFloatingType(value->scalar_type()) && at::isFloatingType(dtype);
+    if (value->scalar_type() != dtype && !converts) {
+      return concat("'", name, "' is ", value->scalar_type(), ", the model has ", dtype);
     }
     return {};
   };
   std::size_t known = 0;
   for (const PlannedName& name : model.names()) {
     const auto& leaf = model.groups()[name.unit].param().leaves()[name.parameter];
-    if (auto problem = check(name.name, leaf.full_sizes); !problem.empty()) return problem;
+    auto problem = check(name.name, leaf.full_sizes, leaf.tensor.scalar_type());
+    if (!problem.empty()) return problem;
     ++known;
   }
   const auto buffers = module.named_buffers();
   for (const auto& buffer : buffers) {
-    if (auto problem = check(buffer.key(), buffer.value().sizes()); !problem.empty())
+    const at::Tensor& own = buffer.value();
+    if (auto problem = check(buffer.key(), own.sizes(), own.scalar_type()); !problem.empty()) {
       return problem;
+    }
     ++known;
   }
   if (known == state.size()) return {};

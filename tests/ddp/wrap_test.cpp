@@ -334,6 +334,9 @@ TEST_CASE("a full state dict goes out of one model and into another") {
     if (rank.rank() == 0) state["w"] = torch::zeros({2, 2});
     check_throws(ErrorKind::kInvalidArgument, "w is [2, 2] and the model's is [2, 3]",
                  [&] { load_full_state_dict(to, state); });
+    if (rank.rank() == 0) state["w"] = torch::ones({2, 3}).to_sparse();
+    check_throws(ErrorKind::kInvalidArgument, "w is a SparseCPUFloatType",
+                 [&] { load_full_state_dict(to, state); });
     torch::OrderedDict<std::string, at::Tensor> few;
     check_throws(ErrorKind::kInvalidArgument, "w is missing",
                  [&] { load_full_state_dict(to, few); });

@@ -156,6 +156,14 @@ TEST_CASE("loading refuses what does not fit, on every rank, before anything cha
     check_throws(ErrorKind::kInvalidArgument, "'matrix' has shape [3, 5]", [&] {
       load([](StateDict& state) { state["matrix"] = torch::zeros({3, 5}); });
     });
+    check_throws(ErrorKind::kInvalidArgument, "'matrix' is a SparseCPUFloatType", [&] {
+      load([](StateDict& state) { state["matrix"] = torch::ones({5, 3}).to_sparse(); });
+    });
+    check_throws(ErrorKind::kInvalidArgument, "'vector' is Long, the model has Float", [&] {
+      load([](StateDict& state) { state["vector"] = torch::ones({7}, torch::kLong); });
+    });
+    check_throws(ErrorKind::kInvalidArgument, "'count' is Float, the model has Long",
+                 [&] { load([](StateDict& state) { state["count"] = torch::ones({2}); }); });
     const StateDict after = full_state_dict(fsdp);
     if (rank.rank() == 0) check_same_state(after, good, "nothing has changed");
     load([](StateDict& state) { state["scalar"] = torch::tensor(3.0, torch::kDouble); });

@@ -49,7 +49,8 @@ at::Tensor contiguous_gradient(const ShardSpan& span) {
       "; only dense floating point CPU gradients can be clipped");
   CONVOY_REQUIRE(grad.numel() == span.numel, kInvalidArgument, "clip_grad_norm_: the gradient of '",
                  span.name, "' has ", grad.numel(), " elements and its parameter has ", span.numel,
-                 " on this rank");
+                 " on this rank; set by hand, or still kept under no_sync of a sharded model (clip "
+                 "after a synchronised backward)");
   return grad.contiguous();
 }
 

@@ -45,7 +45,9 @@ void check_leaf(const SteppedLeaf& leaf) {
                  leaf.place(), ": the gradient is a ", grad.toString(),
                  ", not a floating point CPU tensor");
   CONVOY_REQUIRE(grad.sizes() == param.sizes(), kInvalidArgument, leaf.place(),
-                 ": the gradient has shape ", grad.sizes());
+                 ": the gradient has shape ", grad.sizes(),
+                 "; set by hand, or still kept under no_sync of a sharded model (step after a "
+                 "synchronised backward)");
 }
 
 void make_dense(SteppedLeaf& leaf) {

@@ -1,9 +1,12 @@
 """The command line of scripts/bench."""
 import argparse
 import difflib
+import os
 import sys
 
-STRATEGIES = ("single", "alone", "ddp", "fsdp")
+STRATEGIES = ("single", "alone", "ddp", "fsdp")  # In the order of the table.
+# The floor comes last: the first numbers to compare are there half a bench earlier.
+DEFAULT_ORDER = ("single", "ddp", "fsdp", "alone")
 MODELS = ("tiny", "small", "base", "gpt2-124m")
 
 # Flags of train_gpt that the bench decides itself, and what to use in their place.
@@ -58,8 +61,9 @@ def make_parser():
     parser.add_argument("--ranks", type=whole(1), default=2, metavar="N", help="ranks (2)")
     parser.add_argument("--model", default="small", metavar="NAME",
                         help="tiny, small, base or gpt2-124m (small)")
-    parser.add_argument("--strategies", default=",".join(STRATEGIES), metavar="LIST",
-                        help="which to run, in this order (single,alone,ddp,fsdp)")
+    parser.add_argument("--strategies", metavar="LIST",
+                        help="which to run, in this order (single,alone,ddp,fsdp, of which alone "
+                             "runs last)")
     parser.add_argument("--steps", type=whole(1), default=40, metavar="N", help="steps (40)")
     parser.add_argument("--warmup", type=whole(0), default=3, metavar="N",
                         help="first steps that are trained but not timed (3)")
@@ -100,6 +104,18 @@ def check_training_flags(flags):
             raise UsageError(f"{flag} is decided by the bench; use {OWN_FLAGS[flag]}")
 
 
+def read_strategies(text):
+    """The strategies in the order of the table, and in the order in which they run."""
+    if text is None:
+        return list(STRATEGIES), list(DEFAULT_ORDER)
+    names = list(dict.fromkeys(name for name in text.split(",") if name))
+    if not names:
+        raise UsageError("--strategies names none")
+    for name in names:
+        check_name(name, STRATEGIES, "strategy")
+    return names, names
+
+
 def value_of(flags, name):
     """The whole number of the last `--name N` or `--name=N` among train_gpt's flags, or None."""
     value = None
@@ -117,7 +133,8 @@ def value_of(flags, name):
 
 
 def parse(arguments):
-    """Options of one bench: argparse's, with `strategies` as a list and `training_flags`."""
+    """Options of one bench: argparse's, with `strategies`, `order` and `training_flags` as
+    lists."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     parser = make_parser()
     options, unknown = parser.parse_known_args(arguments[:cut])
@@ -126,12 +143,10 @@ def parse(arguments):
     options.training_flags = arguments[cut + 1:]
     check_training_flags(options.training_flags)
     check_name(options.model, MODELS, "model")
-    options.strategies = [name for name in options.strategies.split(",") if name]
-    if not options.strategies:
-        raise UsageError("--strategies names none")
-    for name in options.strategies:
-        check_name(name, STRATEGIES, "strategy")
-    options.strategies = list(dict.fromkeys(options.strategies))
+    options.strategies, options.order = read_strategies(options.strategies)
+    for path in options.data:
+        if not os.path.exists(path):
+            raise UsageError(f"cannot read the data '{path}': no such file or folder")
     if options.warmup >= options.steps:
         raise UsageError(f"--warmup {options.warmup} leaves nothing to time of --steps "
                          f"{options.steps}")

@@ -6,6 +6,9 @@ import platform
 import subprocess
 import sys
 
+import setup_downloads
+import setup_pins
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "release"
 PROGRAMS = ("train_gpt", "convoyrun")
@@ -51,19 +54,15 @@ def find_programs(options, say):
     return Programs(*(folder / name for name in PROGRAMS))
 
 
-def deps_folder():
-    return pathlib.Path(os.environ.get("CONVOY_DEPS") or ROOT / ".deps")
-
-
 def find_data(options, say):
     """The text of the user; else Shakespeare's plays; else libtorch's own headers."""
     if options.data:
         return Data([os.path.abspath(path) for path in options.data])
-    plays = deps_folder() / "text" / "shakespeare"
-    if not plays.is_dir() and not options.programs:
+    plays = setup_downloads.DEPS / "text" / setup_pins.TEXT.name
+    if not is_whole(plays) and not options.programs:
         say("the default text is missing: running scripts/setup")
         run_quietly([str(ROOT / "scripts" / "setup")], "the set-up")
-    if plays.is_dir():
+    if is_whole(plays):
         return Data([str(plays)])
     headers = torch_headers()
     if headers is None:
@@ -74,9 +73,13 @@ def find_data(options, say):
                                 "headers of libtorch.")
 
 
+def is_whole(plays):
+    return setup_downloads.whats_wrong(plays, (setup_pins.TEXT,)) is None
+
+
 def torch_headers():
     """ATen's headers below the libtorch that the build uses, or None."""
-    roots = [deps_folder() / "libtorch" / "torch"]
+    roots = [setup_downloads.DEPS / "libtorch" / "torch"]
     cache = BUILD / "CMakeCache.txt"
     if cache.exists():
         for line in cache.read_text().splitlines():

@@ -58,23 +58,64 @@ def write_whole(path, text):
     os.replace(partial, path)
 
 
+def tell(run, options):
+    """One line on a run that has ended."""
+    name = run.planned.strategy
+    if run.exit_code != 0:
+        say(f"{name} failed with exit code {run.exit_code}: {run.reason} (all of it: {run.log})")
+        return
+    described = bench_summary.describe(run, options.warmup)
+    say(f"{name} took {run.seconds:.0f} s: {bench_table.outcome(described)}")
+
+
+def run_all(plan, options):
+    """Runs one strategy after the other. From the second on the speed so far is shown, so that
+    nobody has to wait for the last to see the first."""
+    runs = []
+    for planned in plan:
+        if not sys.stderr.isatty():
+            say(f"{planned.strategy}: {options.steps} steps")
+        run = bench_runs.execute(planned, options)
+        runs.append(run)
+        if run.exit_code == 2 and all(run.exit_code != 0 for run in runs):
+            raise bench_cli.UsageError(run.reason)  # Wrong input: the others would say the same.
+        tell(run, options)
+        if 1 < len(runs) < len(plan):
+            say(f"so far, {len(runs)} of {len(plan)} strategies:")
+            sys.stderr.write(bench_table.so_far(bench_summary.describe_all(options, runs)))
+            sys.stderr.flush()
+    return runs
+
+
+def put_table(table, folder):
+    """False if standard output takes nothing more."""
+    try:
+        print(f"{table}summary: {folder / 'summary.json'}", flush=True)
+        return True
+    except OSError as error:
+        say(f"cannot write the table to standard output ({error.strerror}); it is in "
+            f"{folder / 'table.txt'}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more.
+        return False
+
+
 def bench(options):
+    bench_runs.divide_batch(options)  # Wrong numbers are told before anything is built.
+    machine = bench_ground.describe_machine()
     programs = bench_ground.find_programs(options, say)
     data = bench_ground.find_data(options, say)
     folder = make_folder(options.out)
-    machine = bench_ground.describe_machine()
     plan = bench_runs.plan_runs(options, programs, data.paths, folder, machine["cores"])
     began = time.time()
-    runs = []
-    for planned in plan:
-        runs.append(bench_runs.execute(planned, options, say))
+    runs = run_all(plan, options)
     summary = bench_summary.summarise(options, machine, data, runs, began)
     write_whole(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     table = bench_table.render(summary, data.note)
     write_whole(folder / "table.txt", table)
-    point_latest_at(folder)
-    print(f"{table}summary: {folder / 'summary.json'}", flush=True)
-    if any(run["exit_code"] != 0 for run in summary["runs"]):
+    if options.out is None:  # Somebody else's folder may go at any time.
+        point_latest_at(folder)
+    is_shown = put_table(table, folder)
+    if not is_shown or any(run["exit_code"] != 0 for run in summary["runs"]):
         return 1
     return 0 if summary["agreement"]["ok"] else 3
 
@@ -97,6 +138,9 @@ def main():
         return 2
     except bench_ground.GroundError as error:
         say(error)
+        return 1
+    except OSError as error:
+        say(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
         return 1
     except Stopped as stopped:
         number = stopped.args[0]

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -41,6 +42,9 @@ class FinishedRun:
     exit_code: int
     events: list  # Per process: the objects of its JSON lines.
     reason: str | None  # One line, where it failed.
+    log: pathlib.Path  # Of the process that failed, or of the first.
+    seconds: float
+    other_load: float | None  # Cores that programs not of this bench kept busy meanwhile.
 
 
 def divide_batch(options):
@@ -89,7 +93,7 @@ def plan_runs(options, programs, data, folder, core_count):
         command = launch + training(strategy, micro, total, 1, paths[0])
         return PlannedRun(strategy, ranks, 1, [Process(command, None, *paths)])
 
-    return [plan(strategy) for strategy in options.strategies]
+    return [plan(strategy) for strategy in options.order]
 
 
 def start(process):
@@ -141,36 +145,73 @@ class Progress:
     def __init__(self, planned, total_steps):
         self.planned, self.total_steps = planned, total_steps
         self.is_shown = sys.stderr.isatty()
+        self.read_bytes, self.last = 0, None
 
     def show(self):
         if not self.is_shown:
             return
-        steps = steps_of(read_events(self.planned.processes[0].json))
-        text = f"bench: {self.planned.strategy:<6} step {len(steps)}/{self.total_steps}"
-        if steps:
-            text += f"  loss {steps[-1]['loss']:.4f}  {steps[-1]['step_s']:.3f} s"
+        self.read_on()
+        text = f"bench: {self.planned.strategy:<6} step {self.last['step'] if self.last else 0}"
+        text += f"/{self.total_steps}"
+        if self.last:
+            loss = self.last["loss"]
+            text += f"  loss {'-' if loss is None else format(loss, '.4f')}"
+            text += f"  {self.last['step_s']:.3f} s"
         sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()
+
+    def read_on(self):
+        """Reads only what is new, so that a long run is not disturbed by being watched."""
+        try:
+            with open(self.planned.processes[0].json, "rb") as file:
+                file.seek(self.read_bytes)
+                fresh = file.read()
+        except FileNotFoundError:
+            return
+        whole = fresh[:fresh.rfind(b"\n") + 1]
+        self.read_bytes += len(whole)
+        steps = steps_of([json.loads(line) for line in whole.splitlines()])
+        self.last = steps[-1] if steps else self.last
 
     def clear(self):
         if self.is_shown:
             sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def wait_for(children, progress):
-    """Until all have ended; when one fails, the others are stopped."""
-    while any(child.poll() is None for child in children):
-        if any(child.poll() not in (None, 0) for child in children):
-            stop(children)
-            break
+    """Until all have ended, or one has failed: the first one seen, or None."""
+    while True:
+        codes = [child.poll() for child in children]
+        failed = next((at for at, code in enumerate(codes) if code not in (None, 0)), None)
+        if failed is not None or None not in codes:
+            progress.clear()
+            return failed
         progress.show()
         time.sleep(0.2)
-    progress.clear()
+
+
+def busy_seconds():
+    """How long the cores have worked since the machine was started, summed; None if unknown."""
+    try:
+        with open("/proc/stat", encoding="utf-8") as file:
+            ticks = [int(text) for text in file.readline().split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, _idle, _iowait, irq, softirq, steal = ticks
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds():
+    """How long this bench and what it has waited for have worked."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def last_error(log):
     """The line of a log that says best why a run failed."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = log.read_text(errors="replace").splitlines()[1:]  # The first is the command.
+    lines = [line for line in lines if line.strip()]
     for mark in ("error:", "first failure:"):
         for line in lines:
             if mark in line:
@@ -178,31 +219,30 @@ def last_error(log):
     return lines[-1].strip() if lines else "no output"
 
 
-def exit_code_of(children):
-    codes = [child.returncode for child in children if child.returncode != 0]
-    code = codes[0] if codes else 0
-    return 128 - code if code < 0 else code
+def exit_code(child):
+    return 128 - child.returncode if child.returncode < 0 else child.returncode
 
 
-def execute(planned, options, say):
-    if not sys.stderr.isatty():
-        say(f"{planned.strategy}: {options.steps} steps")
+def execute(planned, options):
+    """Runs the processes of one strategy to their end; when one fails, the others are stopped."""
     children = []
     progress = Progress(planned, options.steps)
-    began = time.monotonic()
+    began, busy, own = time.monotonic(), busy_seconds(), own_seconds()
+    failed = None
     try:
         for process in planned.processes:
             children.append(start(process))
-        wait_for(children, progress)
+        failed = wait_for(children, progress)
     finally:
+        progress.clear()
         stop(children)
-    code = exit_code_of(children)
-    reason = None
-    if code != 0:
-        failed = next(process for process, child in zip(planned.processes, children)
-                      if child.returncode != 0)
-        reason = last_error(failed.log)
-        say(f"{planned.strategy} failed with exit code {code}: {reason} (all of it: {failed.log})")
-    else:
-        say(f"{planned.strategy} took {time.monotonic() - began:.0f} s")
-    return FinishedRun(planned, code, [read_events(p.json) for p in planned.processes], reason)
+    seconds = time.monotonic() - began
+    other_load = None
+    if busy is not None:
+        other_load = max(0.0, busy_seconds() - busy - (own_seconds() - own)) / seconds
+    log = planned.processes[failed or 0].log
+    return FinishedRun(
+        planned=planned, exit_code=0 if failed is None else exit_code(children[failed]),
+        events=[read_events(process.json) for process in planned.processes],
+        reason=None if failed is None else last_error(log), log=log, seconds=seconds,
+        other_load=other_load)

@@ -1,5 +1,7 @@
 """From what the runs wrote to the numbers of summary.json."""
+import math
 import statistics
+import sys
 
 import bench_runs
 
@@ -52,7 +54,7 @@ def describe(run, warmup):
     return {
         "strategy": run.planned.strategy, "ranks": run.planned.ranks,
         "threads": run.planned.threads, "exit_code": run.exit_code, "reason": run.reason,
-        "steps": len(first), "step_s": step_s, "tokens_per_s": tokens,
+        "steps": len(first), "other_load": run.other_load, "step_s": step_s, "tokens_per_s": tokens,
         "optimizer_s": median_of(steps, "optimizer_s"), "data_s": median_of(steps, "data_s"),
         "comm": end.get("comm"), "overlap_share": end.get("overlap_share"),
         "memory": memory_of(run),
@@ -81,6 +83,12 @@ def compare(descriptions):
     return descriptions
 
 
+def describe_all(options, runs):
+    """The runs in the order of the table, each also related to the others."""
+    order = sorted(runs, key=lambda run: options.strategies.index(run.planned.strategy))
+    return compare([describe(run, options.warmup) for run in order])
+
+
 def losses(run):
     return [step["loss"] for step in of_kind(run.events[0], "step")]
 
@@ -95,11 +103,19 @@ def agree(runs):
         bitwise = losses(sharded[0]) == losses(sharded[1]) and hashes[0] == hashes[1]
     if "single" in by_name and sharded:
         reference = losses(by_name["single"])
-        difference = max(abs(mine - theirs) / abs(mine)
+        difference = max(relative_difference(mine, theirs)
                          for run in sharded for mine, theirs in zip(reference, losses(run)))
     is_near = difference is None or difference <= LOSS_TOLERANCE
-    return {"ddp_fsdp_bitwise": bitwise, "single_max_rel_loss_diff": difference,
+    return {"ddp_fsdp_bitwise": bitwise,
+            "single_max_rel_loss_diff": None if difference == math.inf else difference,
             "ok": bitwise is not False and is_near}
+
+
+def relative_difference(mine, theirs):
+    """Of two losses, where None is one that is not finite: it is near to its like alone."""
+    if mine is None or theirs is None:
+        return 0.0 if mine is theirs else math.inf
+    return abs(mine - theirs) / max(abs(mine), sys.float_info.min)
 
 
 def configuration(options, start):
@@ -127,6 +143,6 @@ def summarise(options, machine, data, runs, began):
         "data": {"paths": data.paths, "bytes": text.get("bytes"), "xxh3": text.get("xxh3"),
                  "unigram_nats": text.get("unigram_nats"),
                  "validation_windows": text.get("validation_windows")},
-        "runs": compare([describe(run, options.warmup) for run in runs]),
+        "runs": describe_all(options, runs),
         "agreement": agree(runs),
     }

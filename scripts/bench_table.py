@@ -3,7 +3,7 @@ import textwrap
 
 WIDTH = 100
 MIB = 1 << 20
-BUSY = 0.75  # Of the cores: above this load, other work disturbed the times.
+DISTURBED = 0.1  # Of the cores: when other work takes more than this, the times are not ours.
 
 
 def number(value, digits=3, sign=False):
@@ -54,14 +54,20 @@ def heading(summary):
     memory = machine["memory_bytes"]
     where = (f"{machine['cpu'] or 'unknown processor'}, {machine['cores']} cores, "
              f"{memory / (1 << 30):.0f} GiB, Linux {machine['kernel']}, load "
-             f"{machine['load_1m']:.2f} before the first run" if memory else "unknown machine")
+             f"{machine['load_1m']:.2f} at the start" if memory else "unknown machine")
     built = (f"Convoy {convoy['version']} ({convoy['commit']}, {convoy['build_type']}), libtorch "
              f"{summary['libtorch']}")
-    lines = [*wrapped(what), *wrapped(where), *wrapped(built)]
-    if machine["load_1m"] > BUSY * machine["cores"]:
-        lines += wrapped("The machine was busy: do not trust the times; run again when it is "
-                         "quiet.")
-    return lines
+    return [*wrapped(what), *wrapped(where), *wrapped(built), *disturbance(summary)]
+
+
+def disturbance(summary):
+    """A warning where programs that are none of ours took part of the cores."""
+    loads = [run["other_load"] for run in summary["runs"] if run["other_load"] is not None]
+    cores = summary["machine"]["cores"]
+    if not loads or max(loads) <= DISTURBED * cores:
+        return []
+    return wrapped(f"The machine was busy: other programs took up to {max(loads):.1f} of {cores} "
+                   "cores while the runs went. Do not trust the times; run again when it is quiet.")
 
 
 def text_lines(summary, note):
@@ -73,7 +79,7 @@ def text_lines(summary, note):
     return lines + (wrapped(note) if note else [])
 
 
-def speed(runs):
+def speed_rows(runs):
     rows = [["", "step s", "fastest", "slowest", "tokens/s", "vs single", "vs alone", "exposed s",
              "optimizer", "data", "overlap"]]
     for run in runs:
@@ -85,11 +91,28 @@ def speed(runs):
             times(run["efficiency"]) if talks else "-",
             number(run["exposed_s"], 3, sign=True) if talks else "-",
             number(run["optimizer_s"], 4), number(run["data_s"], 4), share(run["overlap_share"])])
+    return rows
+
+
+def speed(runs):
     legend = ("step s: median of the timed steps, from batch in hand to gradients cleared. "
               "vs alone: alone's step by this one, 1.00x costs nothing for communication; "
               "exposed: the seconds more. overlap: bytes whose reduction began before backward "
               "had ended.")
-    return ["Speed", *grid(rows), *wrapped(legend)]
+    return ["Speed", *grid(speed_rows(runs)), *wrapped(legend)]
+
+
+def so_far(runs):
+    """The speed of the runs that there are, without columns that nobody fills yet."""
+    rows = speed_rows(runs)
+    filled = [at for at in range(len(rows[0])) if any(row[at] != "-" for row in rows[1:])]
+    return "\n".join(grid([[row[at] for at in filled] for row in rows])) + "\n"
+
+
+def outcome(run):
+    """What one line can say of a run that has ended well."""
+    rate = grouped(run["tokens_per_s"])
+    return f"{number(run['step_s']['median'])} s a step, {rate} tokens/s"
 
 
 def memory(runs):
@@ -146,6 +169,8 @@ def agreement(summary):
                      if found["ddp_fsdp_bitwise"] else
                      "DDP AND FSDP DISAGREE: their losses or final parameters differ")
     difference = found["single_max_rel_loss_diff"]
+    if difference is None and not found["ok"] and found["ddp_fsdp_bitwise"] is not False:
+        lines.append("SINGLE DISAGREES: a loss is finite in one strategy and not in the other")
     if difference is not None:
         lines.append(f"single: its losses differ by at most {difference:.1e} of their value "
                      f"({'within' if difference <= 1e-3 else 'ABOVE'} the limit of 1e-03)")

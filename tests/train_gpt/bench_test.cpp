@@ -30,6 +30,17 @@ TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
   const std::string last = "summary: " + out + "/summary.json\n";
   REQUIRE(result.out.ends_with(last));
   REQUIRE(result.out == read_whole(out + "/table.txt") + last);
+  // The floor runs last, and nobody waits for it to see the others.
+  const std::vector<std::string> told{
+      "single took ", "s a step, ",     "ddp took ",   "so far, 2 of 4 strategies:\n",
+      "vs single",    "so far, 3 of 4", "alone took ", " tokens/s\n"};
+  std::size_t at = 0;
+  for (const std::string& text : told) {
+    CAPTURE(text);
+    at = result.err.find(text, at);
+    REQUIRE(at != std::string::npos);
+  }
+  REQUIRE(result.err.find("so far, 4") == std::string::npos);
 
   const Json summary = Json::parse(read_whole(out + "/summary.json"));
   for (const char* key : {"schema", "unix_time", "convoy", "libtorch", "machine", "config",
@@ -44,11 +55,14 @@ TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
   REQUIRE(summary["agreement"]["ddp_fsdp_bitwise"] == true);
   REQUIRE(summary["agreement"]["ok"] == true);
   REQUIRE(summary["agreement"]["single_max_rel_loss_diff"].get<double>() < 1e-3);
-  REQUIRE(summary["runs"].size() == 4);
+  std::vector<std::string> order;
+  for (const Json& run : summary["runs"]) order.push_back(run["strategy"]);
+  REQUIRE(order == std::vector<std::string>{"single", "alone", "ddp", "fsdp"});
   for (const Json& run : summary["runs"]) {
-    for (const char* key : {"strategy", "ranks", "threads", "exit_code", "steps", "step_s",
-                            "tokens_per_s", "speedup", "efficiency", "exposed_s", "optimizer_s",
-                            "data_s", "comm", "overlap_share", "memory", "loss", "params_xxh3"}) {
+    for (const char* key :
+         {"strategy", "ranks", "threads", "exit_code", "steps", "step_s", "tokens_per_s", "speedup",
+          "efficiency", "exposed_s", "optimizer_s", "data_s", "comm", "overlap_share", "memory",
+          "loss", "params_xxh3", "other_load"}) {
       CAPTURE(run.dump(), key);
       REQUIRE(run.contains(key));
     }
@@ -65,6 +79,9 @@ TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
   REQUIRE(summary["runs"][0]["speedup"] == 1);
   REQUIRE(summary["runs"][1]["exposed_s"] == 0);
   REQUIRE(summary["runs"][2]["comm"]["all_reduce"]["payload_bytes"].get<double>() > 0);
+  // A folder of one's own does not become the newest of the default ones.
+  const auto latest = std::filesystem::path(CONVOY_TEST_SCRIPTS) / "../build/bench/latest";
+  REQUIRE_FALSE((std::filesystem::exists(latest) && std::filesystem::equivalent(latest, out)));
 }
 
 TEST_CASE("bench: wrong usage is one line and exit code 2") {
@@ -83,20 +100,46 @@ TEST_CASE("bench: wrong usage is one line and exit code 2") {
   refused({"--steps", "3", "--warmup", "3"}, "leaves nothing to time");
   refused({"--", "--strategy", "ddp"}, "decided by the bench");
   refused({"--", "--global-batch", "5"}, "does not divide");
+  refused({"--data", "/no/such/text"}, "'/no/such/text': no such file or folder");
+}
+
+TEST_CASE("bench: what train_gpt refuses ends the bench with one line and exit code 2") {
+  const Scratch scratch;
+  const std::string out = (scratch.path() / "out").native();
+  const ProgramResult result =
+      run_program(bench_command({"--model", "tiny", "--data", scratch.write("text.txt", "to be"),
+                                 "--out", out}),
+                  120s);
+  INFO(result.err);
+  REQUIRE(result.exit_code == 2);
+  REQUIRE(result.out.empty());
+  REQUIRE(result.err.find("the text is too small: it has 5 bytes") != std::string::npos);
+  REQUIRE(result.err.find("ddp") == std::string::npos);
 }
 
 TEST_CASE("bench: a run that fails is shown, the others are still compared") {
   const Scratch scratch;
   const std::string out = (scratch.path() / "out").native();
-  const ProgramResult result = run_program(
-      bench_command({"--model", "tiny", "--steps", "2", "--warmup", "0", "--strategies",
-                     "single,ddp", "--data", (scratch.path() / "no.txt").native(), "--out", out}),
-      240s);
+  const std::string data = scratch.write("text.txt", make_text(30'000, 2));
+  // A launcher that only fails, beside the real program.
+  const std::string launcher = scratch.write(
+      "programs/convoyrun", "#!/bin/sh\necho 'error: nothing to share' >&2\nexit 1\n");
+  std::filesystem::permissions(launcher, std::filesystem::perms::owner_all);
+  std::filesystem::create_symlink(CONVOY_TEST_TRAIN_GPT, scratch.path() / "programs/train_gpt");
+  const ProgramResult result =
+      run_program({CONVOY_TEST_SCRIPTS "/bench", "--programs",
+                   (scratch.path() / "programs").native(), "--model", "tiny", "--steps", "2",
+                   "--warmup", "0", "--strategies", "ddp,single", "--data", data, "--out", out},
+                  240s);
   INFO(result.err);
   REQUIRE(result.exit_code == 1);
-  REQUIRE(result.err.find("single failed with exit code 2") != std::string::npos);
-  REQUIRE(result.err.find("no such file or folder") != std::string::npos);
+  REQUIRE(result.err.find("ddp failed with exit code 1: error: nothing to share") !=
+          std::string::npos);
+  REQUIRE(result.out.find("ddp FAILED with exit code 1: error: nothing to share") !=
+          std::string::npos);
   const Json summary = Json::parse(read_whole(out + "/summary.json"));
-  REQUIRE(summary["runs"][0]["exit_code"] == 2);
+  REQUIRE(summary["runs"][0]["exit_code"] == 1);
   REQUIRE(summary["runs"][0]["step_s"]["median"].is_null());
+  REQUIRE(summary["runs"][1]["exit_code"] == 0);
+  REQUIRE(summary["runs"][1]["step_s"]["median"].is_number());
 }

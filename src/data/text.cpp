@@ -65,7 +65,9 @@ Text Text::open(std::span<const std::string> paths) {
     for (const std::string& file : files_at(path)) text.append(file);
   }
   CONVOY_REQUIRE(text.size_ > 0, kInvalidArgument, "there is no text in the data: ",
-                 paths.empty() ? "no path was given" : quoted_list(paths) + " hold not one byte");
+                 paths.empty() ? "no path was given"
+                               : quoted_list(paths) + (paths.size() == 1 ? " holds" : " hold") +
+                                     " not one byte");
   return text;
 }
 

@@ -80,7 +80,7 @@ TEST_CASE("text: what cannot be read is named") {
   REQUIRE(open("/dev/null") ==
           "cannot read the data '/dev/null': it is neither a file nor a folder");
   const std::string empty = scratch.write("empty.txt", "");
-  REQUIRE(open(empty) == "there is no text in the data: '" + empty + "' hold not one byte");
+  REQUIRE(open(empty) == "there is no text in the data: '" + empty + "' holds not one byte");
 }
 
 TEST_CASE("split: every byte is trained on or held out, none both") {

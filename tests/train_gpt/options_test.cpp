@@ -142,8 +142,29 @@ TEST_CASE("options: wrong input is one line with the nearest right one") {
   REQUIRE(refusal({"--data=x", "--prompt="}).find("--prompt") == 0);
   REQUIRE(refusal({}).find("give --data") != std::string::npos);
   REQUIRE(refusal({"--data=x", "more"}) == "unexpected argument 'more'" + help);
-  REQUIRE(refusal({"--data"}).find("data") != std::string::npos);
+  REQUIRE(refusal({"--data"}) == "--data needs a value" + help);
+  REQUIRE(refusal({"--data=x", "-steps", "5"}) ==
+          "there is no flag '-steps'; did you mean '--steps'?" + help);
+  REQUIRE(refusal({"--data=x", "-n", "5"}) == "there is no flag '-n'" + help);
+  REQUIRE(refusal({"--data=x", "--no-shared-gather=maybe"}).find("true or false") !=
+          std::string::npos);
   REQUIRE(refusal({"--data=x", "--save", "y"}).find("no flag '--save'") != std::string::npos);
+}
+
+TEST_CASE("options: a switch that is given as false is off") {
+  REQUIRE(parse({"--data=x", "--no-shared-gather=false"}).options.shared_gather);
+  REQUIRE(parse({"--data=x", "--no-reshard-after-forward=false"}).options.reshard_after_forward);
+  REQUIRE_FALSE(parse({"--data=x", "--tie-embeddings=false"}).options.config.tie_embeddings);
+  REQUIRE(parse({"--data=x", "--tie-embeddings=true"}).options.config.tie_embeddings);
+}
+
+TEST_CASE("options: sizes that no machine holds are refused before anything is made") {
+  for (const char* flag : {"--layers", "--dim", "--seq", "--vocab"}) {
+    CAPTURE(flag);
+    const std::string text = refusal({"--data=x", "--heads=1", flag, "1099511627776"});
+    REQUIRE(text.find(std::string(flag) + " 1099511627776") != std::string::npos);
+    REQUIRE(text.find("which no machine holds") != std::string::npos);
+  }
 }
 
 TEST_CASE("options: help names every flag, version says which build") {
@@ -153,6 +174,7 @@ TEST_CASE("options: help names every flag, version says which build") {
     CAPTURE(flag);
     REQUIRE(help.find(flag) != std::string::npos);
   }
+  REQUIRE(parse({"-h"}).text.value() == help);
   REQUIRE(parse({"--version"}).text.value().find("train_gpt 0.") == 0);
 }
 

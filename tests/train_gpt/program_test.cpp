@@ -200,6 +200,8 @@ TEST_CASE("train_gpt: wrong input of several ranks is said by one of them") {
   require_refused(train(scratch, 2, {"--data", data, "--strategy", "single"}),
                   "--strategy single is one process, but 2 ranks were started");
   require_refused(train(scratch, 2, {"--data", data, "--model", "smal"}), "did you mean 'small'?");
+  require_refused(train(scratch, 2, {"--data", data, "--json", "/no/such/folder/x"}),
+                  "cannot write --json '/no/such/folder/x'");
 }
 
 TEST_CASE("train_gpt: a failure in the run is an event, and exit code 1") {

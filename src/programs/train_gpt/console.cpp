@@ -103,15 +103,8 @@ void Console::draw_bar(const StepFacts& facts) {
                             static_cast<long long>(steps_), static_cast<double>(facts.loss),
                             grouped(std::llround(tokens_per_s(facts))).c_str());
   if (done > 0) text += "  ETA " + clock_text(elapsed / done * left);
-  const int room = terminal_columns() - static_cast<int>(text.size()) - 4;
-  const int cells = std::clamp(room, 0, 30);
-  const int full = static_cast<int>(static_cast<double>(cells) * static_cast<double>(facts.step) /
-                                    static_cast<double>(steps_));
-  std::string bar = "[";
-  bar.append(static_cast<std::size_t>(full), '#')
-      .append(static_cast<std::size_t>(cells - full), '.')
-      .append("] ");
-  put(concat("\r", bar, text, "\x1b[K"));
+  const double share = static_cast<double>(facts.step) / static_cast<double>(steps_);
+  put(concat("\r", progress_line(text, share, terminal_columns()), "\x1b[K"));
   bar_shown_ = true;
   if (facts.step == steps_) {
     put("\n");
@@ -135,6 +128,18 @@ void Console::evaluation(std::int64_t step, const Evaluation& evaluation, double
 void Console::sample(std::string_view prompt, std::string_view text) {
   line("sample:");
   line(printable(concat(prompt, text)));
+}
+
+std::string progress_line(std::string_view text, double share, int columns) {
+  constexpr int kFewestCells = 5;
+  constexpr int kMostCells = 30;
+  const int width =
+      std::max(columns - 1, 0);  // In the last column some terminals begin a new line.
+  const int cells = std::min(width - static_cast<int>(text.size()) - 3, kMostCells);
+  if (cells < kFewestCells) return std::string(text.substr(0, static_cast<std::size_t>(width)));
+  const auto full = static_cast<std::size_t>(share * cells);
+  return concat("[", std::string(full, '#'),
+                std::string(static_cast<std::size_t>(cells) - full, '.'), "] ", text);
 }
 
 std::string grouped(std::int64_t value) {

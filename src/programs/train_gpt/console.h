@@ -38,6 +38,9 @@ class Console {
   Clock::time_point last_draw_{};
 };
 
+/// A bar of which `share` (0 to 1) is full, and `text`, in less than `columns`: a line that wraps
+/// could not be drawn over. Where there is no room for both, the bar is left out.
+std::string progress_line(std::string_view text, double share, int columns);
 /// 1234567 as "1,234,567".
 std::string grouped(std::int64_t value);
 /// Seconds as "45s", "3:07" or "2:03:00".

@@ -19,6 +19,8 @@ constexpr std::array<NamedModel, 4> kModels{{
      6e-4},
 }};
 
+constexpr double kMostParameters = 1e13;
+
 void require_positive(std::int64_t value, std::string_view flag) {
   CONVOY_REQUIRE(value >= 1, kInvalidArgument, flag, " must be at least 1, got ", value);
 }
@@ -47,6 +49,14 @@ void check_model(const ModelConfig& config) {
                  " does not divide into ", config.heads, " heads (--heads)");
   CONVOY_REQUIRE(config.vocab >= 256, kInvalidArgument, "--vocab ", config.vocab,
                  " cannot hold the 256 byte values; it must be at least 256");
+  // Estimated in floating point, where no size overflows.
+  const auto dim = static_cast<double>(config.dim);
+  const double weights =
+      static_cast<double>(config.layers) * 12 * dim * dim +
+      (2 * static_cast<double>(config.vocab) + static_cast<double>(config.seq)) * dim;
+  CONVOY_REQUIRE(weights < kMostParameters, kInvalidArgument, "--layers ", config.layers,
+                 ", --dim ", config.dim, ", --seq ", config.seq, " and --vocab ", config.vocab,
+                 " make a model of about ", weights, " parameters, which no machine holds");
 }
 
 std::int64_t parameter_count(const ModelConfig& config) {

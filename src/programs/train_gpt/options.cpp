@@ -9,8 +9,10 @@
 
 #include <cxxopts.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 
 namespace convoy::train_gpt {
 namespace {
@@ -61,7 +63,7 @@ cxxopts::Options make_parser() {
       "sample", "Bytes of text to write at the end", text()->default_value("200"), "N")(
       "prompt", "How that text begins (default: a new line)", text(), "TEXT")(
       "json", "Write one JSON object a line: start, step, eval, end", text(), "FILE")(
-      "help", "Print this")("version", "Print the version");
+      "h,help", "Print this")("version", "Print the version");
   return parser;
 }
 
@@ -79,10 +81,21 @@ std::vector<std::string> flag_names(const cxxopts::Options& parser) {
   throw Error(ErrorKind::kInvalidArgument, message + " (see --help)");
 }
 
-void refuse_unknown(const cxxopts::Options& parser, const std::vector<std::string>& unmatched) {
+/// What was typed where the parser found a flag of one letter: '-s' can come from '-steps'.
+std::string as_typed(const std::string& found, std::span<const char* const> words) {
+  if (found.size() != 2) return found;
+  const auto typed = std::find_if(words.begin(), words.end(), [&](std::string_view word) {
+    return word.starts_with(found) && word.find('-', 1) != 1;
+  });
+  return typed == words.end() ? found : *typed;
+}
+
+void refuse_unknown(const cxxopts::Options& parser, const std::vector<std::string>& unmatched,
+                    std::span<const char* const> words) {
   for (const std::string& argument : unmatched) {
     if (argument.size() < 2 || argument[0] != '-') continue;
-    const std::string flag = argument.substr(0, argument.find('='));
+    const std::string typed = as_typed(argument, words);
+    const std::string flag = typed.substr(0, typed.find('='));
     refuse(concat("there is no flag '", flag, "'", did_you_mean(flag, flag_names(parser))));
   }
   if (!unmatched.empty()) refuse(concat("unexpected argument '", unmatched.front(), "'"));
@@ -94,6 +107,7 @@ class Values {
   explicit Values(const cxxopts::ParseResult& result) : result_(result) {}
 
   bool has(const std::string& flag) const { return result_.count(flag) > 0; }
+  bool is_on(const std::string& flag) const { return has(flag) && result_[flag].as<bool>(); }
   std::string text(const std::string& flag) const { return result_[flag].as<std::string>(); }
 
   std::int64_t whole(const std::string& flag, std::int64_t min,
@@ -129,7 +143,7 @@ void read_model(const Values& values, Options& options) {
   config.heads = values.whole_or("heads", 1, config.heads);
   config.seq = values.whole_or("seq", 1, config.seq);
   config.vocab = values.whole_or("vocab", 1, config.vocab);
-  config.tie_embeddings = config.tie_embeddings || values.has("tie-embeddings");
+  config.tie_embeddings = config.tie_embeddings || values.is_on("tie-embeddings");
   check_model(config);
   options.micro_batch = values.whole_or("micro-batch", 1, model.micro_batch);
   options.lr = values.real_or("lr", model.lr);
@@ -170,8 +184,8 @@ void read_strategy(const Values& values, Options& options) {
     options.bucket_mb = values.real("bucket-mb");
     if (*options.bucket_mb == 0) refuse("--bucket-mb takes a number above 0, got '0'");
   }
-  options.reshard_after_forward = !values.has("no-reshard-after-forward");
-  options.shared_gather = !values.has("no-shared-gather");
+  options.reshard_after_forward = !values.is_on("no-reshard-after-forward");
+  options.shared_gather = !values.is_on("no-shared-gather");
   const auto timeout = parse_duration(values.text("timeout"));
   if (!timeout || timeout->count() == 0) {
     refuse(concat("--timeout takes a time such as 30, 500ms or 10m, got '", values.text("timeout"),
@@ -205,9 +219,10 @@ std::string_view to_string(StrategyKind kind) noexcept {
 
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
   cxxopts::Options parser = make_parser();
+  const std::span words(argv, static_cast<std::size_t>(argc));
   try {
     const cxxopts::ParseResult result = parser.parse(argc, argv);
-    refuse_unknown(parser, result.unmatched());
+    refuse_unknown(parser, result.unmatched(), words);
     if (result.count("help") > 0)
       return {parser.help({"Data", "Model", "Training", "Strategy", "Output"}), {}};
     if (result.count("version") > 0) {
@@ -225,8 +240,10 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
     if (!values.has("data")) refuse("nothing to train on: give --data with a file or a folder");
     options.data = result["data"].as<std::vector<std::string>>();
     return {std::nullopt, std::move(options)};
-  } catch (const cxxopts::exceptions::missing_argument& error) {
-    refuse(error.what());
+  } catch (const cxxopts::exceptions::missing_argument&) {
+    refuse(concat(words.back(), " needs a value"));  // Only behind the last word there is none.
+  } catch (const cxxopts::exceptions::incorrect_argument_type& error) {
+    refuse(concat("a switch takes no value, or true or false: ", error.what()));
   } catch (const cxxopts::exceptions::exception& error) {
     refuse(error.what());
   }

@@ -36,9 +36,9 @@ function(convoy_needs_torch_header out file)
   set(${out} ${needs} PARENT_SCOPE)
 endfunction()
 
-# convoy_reuse_torch_pch(target [TEST]): lets the sources of a target that need a torch header use the
-# compiled one: the whole of torch/torch.h for TEST, a part of it for others. It was compiled with
-# -fPIC and hidden visibility, and gcc takes it only where the flags agree, so such targets are
+# convoy_reuse_torch_pch(target [TEST]): lets the sources of a target that need a torch header use
+# the compiled one: the whole of torch/torch.h for TEST, a part of it for others. It was compiled
+# with -fPIC and hidden visibility, and gcc takes it only where the flags agree, so such targets are
 # compiled so too (programs instead of with -fPIE).
 function(convoy_reuse_torch_pch target)
   cmake_parse_arguments(arg "TEST" "" "" ${ARGN})

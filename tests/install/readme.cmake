@@ -1,6 +1,28 @@
-# The page of README.md, as it stands there: builds, and gives the same numbers under DDP and FSDP.
+# The page of README.md, followed as it stands there: its two files alone in a folder build against the
+# installed package, and give the same numbers under DDP and FSDP.
 include("${HERE}/common.cmake")
-configure(readme "-DCMAKE_PREFIX_PATH=${PREFIX}" "-DREADME=${SOURCE}/README.md")
+
+# page(language file): writes the README's first block of `language` to the reader's folder.
+function(page language file)
+  file(READ "${SOURCE}/README.md" text)
+  set(fence "```${language}\n")
+  string(FIND "${text}" "${fence}" begin)
+  if(begin LESS 0)
+    message(FATAL_ERROR "README.md has no ${fence} block")
+  endif()
+  string(LENGTH "${fence}" skip)
+  math(EXPR begin "${begin} + ${skip}")
+  string(SUBSTRING "${text}" ${begin} -1 text)
+  string(FIND "${text}" "\n```" end)
+  string(SUBSTRING "${text}" 0 ${end} text)
+  file(WRITE "${WORK}/pages/readme/${file}" "${text}\n")
+endfunction()
+
+file(REMOVE_RECURSE "${WORK}/pages")
+page(cpp train.cpp)
+page(cmake CMakeLists.txt)
+set(HERE "${WORK}/pages")
+configure(readme "-DCMAKE_PREFIX_PATH=${PREFIX}")
 build(readme)
 foreach(ranks IN ITEMS 1 2)
   run(ddp ${bare} "${PREFIX}/bin/convoyrun" -n ${ranks} "${WORK}/readme/train")

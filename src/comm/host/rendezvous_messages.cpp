@@ -1,9 +1,9 @@
 // What ranks tell each other when they meet, and how it is compared.
 #include "comm/host/rendezvous.h"
+#include "control/wait_text.h"
 #include "convoy/base/check.h"
 #include "convoy/base/hash.h"
 
-#include <chrono>
 #include <cstring>
 
 namespace convoy {
@@ -65,10 +65,9 @@ std::string find_difference(const HelloMessage& theirs, const HelloMessage& ours
 }
 
 Error explain_missing(const CommunicatorOptions& options, const std::string& missing) {
-  const auto seconds = std::chrono::duration<double>(options.timeout).count();
   return Error(ErrorKind::kTimeout,
-               concat("communicator '", options.name, "': timed out after ", seconds,
-                      " s while the group was made: ", missing,
+               concat("communicator '", options.name, "': timed out after ",
+                      name_wait(options.timeout), " while the group was made: ", missing,
                       " did not come; every rank of the job must make it, with the same name"));
 }
 

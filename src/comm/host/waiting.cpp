@@ -4,6 +4,7 @@
 #include "comm/host/explain.h"
 #include "comm/host/op_header.h"
 #include "comm/host/wake_up.h"
+#include "control/wait_text.h"
 
 #include <algorithm>
 
@@ -109,8 +110,8 @@ void Waiting::look_after(const Operation& op, Clock::time_point begin, Deadline&
   }
   if (next_warning.expired()) {
     log_.warn("communicator '", group_.name(), "': ", describe(op.header), " has waited for ",
-              std::chrono::duration<double>(Clock::now() - begin).count(),
-              " s: ", describe_awaited(group_, op.header, progress_.awaited_ranks(op)));
+              name_wait(Clock::now() - begin), ": ",
+              describe_awaited(group_, op.header, progress_.awaited_ranks(op)));
     warning *= 2;
     next_warning = Deadline::after(warning);
   }

@@ -30,7 +30,9 @@ void print(std::string_view text) {
 
 std::optional<LaunchEnvironment> launcher() {
   try {
-    return launch_environment(read_environment());
+    Environment env = read_environment();
+    env.problems.clear();  // A wrong CONVOY_LOG, say, does not keep this rank from its launcher.
+    return launch_environment(env);
   } catch (const Error&) {
     return std::nullopt;  // The environment itself may be what the error is about.
   }

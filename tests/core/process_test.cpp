@@ -155,6 +155,23 @@ TEST_CASE("The same bad input on all ranks is printed by the lowest rank only, e
   }
 }
 
+TEST_CASE("A wrong value in everybody's environment is printed by the lowest rank only, exit 2") {
+  ServerThread server(3);
+  std::vector<Child> children;
+  for (int rank = 0; rank < 3; ++rank) {
+    auto variables = launch_variables(server, rank);
+    variables.emplace_back("CONVOY_LOG=loud");
+    children.push_back(Child::start({"who"}, variables));
+  }
+  std::string all;
+  for (auto& child : children) {
+    CHECK(child.wait() == 2);
+    all += child.output();
+  }
+  CHECK(all == "error: CONVOY_LOG is 'loud', it takes error, warn, info or debug\n");
+  CHECK(children[0].output() == all);
+}
+
 TEST_CASE("Exceptions of every type end in one line and exit 1") {
   auto odd = Child::start({"throw-odd"}, {});
   CHECK(odd.wait() == 1);

@@ -188,32 +188,60 @@ void raise(const Job& job, const Args& args) {
   }
 }
 
+// The places of a large tensor that are looked at: `numel` elements from `begin`, both ends.
+std::vector<at::Tensor> ends_of(const at::Tensor& tensor, std::int64_t begin, std::int64_t numel) {
+  return {tensor.narrow(0, begin, 16), tensor.narrow(0, begin + numel - 16, 16)};
+}
+
+// all_reduce and broadcast of all of `tensor`, looked at in its ends and in the middle.
+void move_whole(Communicator& comm, const at::Tensor& tensor) {
+  auto places = ends_of(tensor, 0, tensor.numel());
+  places.push_back(tensor.narrow(0, tensor.numel() / 2, 16));
+  const auto fill = [&](int seed) {
+    for (auto& place : places) place.copy_(values_of(comm.rank(), 16, at::kByte, seed++));
+  };
+  fill(5);
+  comm.all_reduce(tensor)->wait();
+  int seed = 5;
+  for (const auto& place : places) {
+    check_same_bits(place, reduced_values(comm.size(), 16, at::kByte, ReduceOp::kSum, seed++),
+                    "all_reduce");
+  }
+  fill(8);
+  comm.broadcast(tensor, 1)->wait();
+  seed = 8;
+  for (const auto& place : places) {
+    check_same_bits(place, values_of(1, 16, at::kByte, seed++), "broadcast");
+  }
+}
+
+// all_gather and reduce_scatter in place, looked at in the ends of every rank's part.
+void move_parts(Communicator& comm, const at::Tensor& tensor) {
+  const auto part = tensor.numel() / comm.size();
+  const auto own = tensor.narrow(0, part * comm.rank(), part);
+  for (auto& place : ends_of(own, 0, part)) place.copy_(values_of(comm.rank(), 16, at::kByte, 11));
+  comm.all_gather(tensor, own)->wait();
+  for (int r = 0; r < comm.size(); ++r) {
+    for (auto& place : ends_of(tensor, part * r, part)) {
+      check_same_bits(place, values_of(r, 16, at::kByte, 11), "all_gather");
+      place.copy_(values_of(comm.rank(), 16, at::kByte, 12 + r));
+    }
+  }
+  comm.reduce_scatter(own, tensor)->wait();
+  for (const auto& place : ends_of(own, 0, part)) {
+    check_same_bits(place,
+                    reduced_values(comm.size(), 16, at::kByte, ReduceOp::kSum, 12 + comm.rank()),
+                    "reduce_scatter");
+  }
+}
+
 // large: one tensor of more than 2^31 bytes, in the arena and out of it.
 void large(const Job& job, const Args& /*args*/) {
   const auto comm = make(job, 300s);
   const auto numel = (std::int64_t{1} << 31) + 8;
-  const auto test = [&](at::Tensor tensor) {
-    const auto edges = [&](int seed) {
-      return std::vector<std::pair<std::int64_t, at::Tensor>>{
-          {0, values_of(job.rank(), 16, at::kByte, seed)},
-          {numel / 2, values_of(job.rank(), 16, at::kByte, seed + 1)},
-          {numel - 16, values_of(job.rank(), 16, at::kByte, seed + 2)}};
-    };
-    for (const auto& [begin, values] : edges(5)) tensor.narrow(0, begin, 16).copy_(values);
-    comm->all_reduce(tensor)->wait();
-    int seed = 5;
-    for (const auto begin : {std::int64_t{0}, numel / 2, numel - 16}) {
-      check_same_bits(tensor.narrow(0, begin, 16),
-                      reduced_values(job.world_size(), 16, at::kByte, ReduceOp::kSum, seed++),
-                      concat("all_reduce at ", begin));
-    }
-    for (const auto& [begin, values] : edges(8)) tensor.narrow(0, begin, 16).copy_(values);
-    comm->broadcast(tensor, 1)->wait();
-    seed = 8;
-    for (const auto begin : {std::int64_t{0}, numel / 2, numel - 16}) {
-      check_same_bits(tensor.narrow(0, begin, 16), values_of(1, 16, at::kByte, seed++),
-                      concat("broadcast at ", begin));
-    }
+  const auto test = [&](const at::Tensor& tensor) {
+    move_whole(*comm, tensor);
+    move_parts(*comm, tensor);
   };
   test(at::zeros({numel}, at::kByte));  // First, so that only one of the two is there at a time.
   test(comm->allocate(numel, at::kByte));

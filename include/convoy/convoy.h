@@ -14,6 +14,7 @@
 #include "convoy/base/parse.h"
 #include "convoy/base/process.h"
 #include "convoy/base/random_id.h"
+#include "convoy/base/standard_streams.h"
 #include "convoy/base/suggest.h"
 #include "convoy/base/trace.h"
 #include "convoy/comm/communicator.h"

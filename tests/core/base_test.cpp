@@ -5,6 +5,7 @@
 #include "convoy/base/parse.h"
 #include "convoy/base/process.h"
 #include "convoy/base/random_id.h"
+#include "convoy/base/standard_streams.h"
 #include "convoy/base/suggest.h"
 #include "core/support.h"
 #include "support/catch.h"
@@ -230,6 +231,19 @@ TEST_CASE("exception_text is one line, without libtorch's stack traces") {
           "(0x7f in libc10.so)\nframe #1: g\n") ==
       "[enforce fail at alloc_cpu.cpp:127] err == 0. Cannot allocate memory");
   CHECK(text("").empty());
+}
+
+TEST_CASE("Standard streams that are closed are held by /dev/null, the others stay") {
+  const Fd input(::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 10));
+  ::close(STDIN_FILENO);
+  hold_standard_streams();
+  struct stat info {};
+  const int result = ::fstat(STDIN_FILENO, &info);
+  const bool has_output = is_open(STDOUT_FILENO) && is_open(STDERR_FILENO);
+  ::dup2(input.get(), STDIN_FILENO);
+  CHECK(result == 0);
+  CHECK(S_ISCHR(info.st_mode));
+  CHECK(has_output);
 }
 
 TEST_CASE("A limit of descriptors is named with what raises it") {

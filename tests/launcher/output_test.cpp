@@ -210,6 +210,20 @@ TEST_CASE("on a terminal updates are one status line, and lines stand above it")
   CHECK(screen.ends_with("\r\x1b[K[0] done\r\n"));
 }
 
+TEST_CASE(
+    "a launcher that is started without standard streams runs its job, and keeps its files whole") {
+  const TemporaryFolder folder;
+  Launched run({"-q", "sh", "-c",
+                "exec " CONVOYRUN_PATH " -n 2 --log-dir " + folder.path("logs") + " --report " +
+                    folder.path("report") +
+                    " " LAUNCHER_WORKER_PATH " join out:hello barrier:a <&- >&- 2>&-"});
+  CHECK(run.wait() == 0);
+  CHECK(run.out().empty());
+  CHECK(read_file(folder.path("report")).front() == '{');
+  const auto logs = only_folder_in(folder.path("logs"));
+  for (const int rank : {0, 1}) CHECK(read_file(log_file(logs, rank, "stdout")) == "hello\n");
+}
+
 TEST_CASE("who floods the control channel does not flood the output, and disturbs no rank") {
   Launched run(
       with_worker({"-n", "2"}, {"0@env:CONVOY_CONTROL", "sleep:500ms", "barrier:a", "out:done"}));

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <sstream>
 
 using namespace convoy::testing;
 
@@ -212,6 +213,25 @@ TEST_CASE("train_gpt: a failure in the run is an event, and exit code 1") {
   INFO(run.result.err);
   REQUIRE(run.result.exit_code == 1);
   REQUIRE(run.result.err.find("No space left on device") != std::string::npos);
+}
+
+TEST_CASE("train_gpt: what is printed stays out of the events where standard output is closed") {
+  const Scratch scratch;
+  const std::string events = (scratch.path() / "events").native();
+  const ProgramResult result =
+      run_program({"/bin/sh", "-c",
+                   "exec " CONVOY_TEST_TRAIN_GPT
+                   " --model tiny --layers 1 --dim 16 --heads 2 --seq 16 --steps 2 --threads 1"
+                   " --eval-windows 2 --sample 0 --data " +
+                       text_file(scratch) + " --json " + events + " >&-"});
+  INFO(result.err);
+  REQUIRE(result.exit_code == 0);
+  std::istringstream lines(read_whole(events));
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    REQUIRE(Json::parse(line).contains("event"));
+  }
+  REQUIRE(count == 5);  // start, two steps, eval, end
 }
 
 TEST_CASE("train_gpt: help, version and sample go to standard output") {

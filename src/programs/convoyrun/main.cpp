@@ -1,5 +1,6 @@
 // convoyrun: starts the ranks of a job on this host and looks after them. See docs/launcher.md.
 #include "convoy/base/check.h"
+#include "convoy/base/standard_streams.h"
 #include "convoy/version.h"
 #include "programs/convoyrun/launch.h"
 #include "programs/convoyrun/options.h"
@@ -50,6 +51,7 @@ int run(const Invocation& invocation) {
 }  // namespace
 
 int main(int argc, char** argv, char** environment) {
+  convoy::hold_standard_streams();
   const auto complain = [](const std::exception& error) {
     std::cerr << "convoyrun: error: " << error.what() << std::endl;
   };

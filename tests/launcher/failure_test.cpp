@@ -46,6 +46,15 @@ TEST_CASE("row 1: exit codes and signals of a rank become the launcher's") {
   }
 }
 
+TEST_CASE("a rank that has told of its failure ends with its own exit code, also when it is slow") {
+  // Neither joins; rank 1 is gone while rank 0, which printed for both, still cleans up.
+  Launched run(with_worker({"-n", "2"}, {"0@linger:400ms", "throw:bad input"}));
+  CHECK(run.wait(Seconds(10)) == 1);
+  const auto block = failure_block(run.err());
+  REQUIRE_FALSE(block.empty());
+  CHECK_THAT(block[0], Contains("first failure: rank 0") && Contains("): exit 1 after"));
+}
+
 TEST_CASE("row 1: SIGKILL from outside is explained") {
   Launched run(with_worker({"-n", "2"}, {"0@raise:9", "sleep:60"}));
   CHECK(run.wait(Seconds(10)) == 137);

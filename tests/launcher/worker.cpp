@@ -31,6 +31,7 @@ using Values = std::vector<std::string>;
 
 volatile std::sig_atomic_t signals_seen = 0;
 volatile std::sig_atomic_t stop_requested = 0;
+std::chrono::nanoseconds linger_time{};
 
 Values split(const std::string& text, char at) {
   Values parts{""};
@@ -174,6 +175,10 @@ class Worker {
     steps_["name"] = [](const Values& v) { ::prctl(PR_SET_NAME, v.at(1).c_str()); };
     steps_["cores"] = [](const Values&) { print_cores(); };
     steps_["sleep"] = [](const Values& v) { sleep_for(v.at(1)); };
+    steps_["linger"] = [](const Values& v) {  // Between main's return and the end.
+      linger_time = convoy::parse_duration(v.at(1)).value();
+      std::atexit([] { std::this_thread::sleep_for(linger_time); });
+    };
     steps_["exit"] = [](const Values& v) { std::_Exit(number(v.at(1))); };
     steps_["raise"] = [](const Values& v) { ::raise(number(v.at(1))); };
     steps_["ignore"] = [](const Values& v) { std::signal(number(v.at(1)), SIG_IGN); };

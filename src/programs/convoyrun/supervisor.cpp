@@ -153,13 +153,19 @@ void Supervisor::fail(int rank, const std::string& text) {
   bool has_listeners = false;
   for (const auto& other : processes_.ranks()) {
     if (!other.is_running()) continue;
-    if (other.has_joined()) {
+    // A rank that has told of its failure is on its way out, with an exit code of its own.
+    if (other.has_joined() || has_reported(other.rank)) {
       has_listeners = true;
     } else {
       processes_.signal_group(other.rank, SIGTERM);
     }
   }
   if (!has_listeners) terminate(SIGTERM);
+}
+
+bool Supervisor::has_reported(int rank) const {
+  return std::any_of(reports_.begin(), reports_.end(),
+                     [rank](const auto& timed) { return timed.report.reporter == rank; });
 }
 
 void Supervisor::terminate(int signal_number) {

@@ -60,6 +60,7 @@ class Supervisor {
   void start_ranks();
   void enter(Stage to);
   void fail(int rank, const std::string& text);
+  bool has_reported(int rank) const;
   void tell_to_stop(int signal_number);
   void terminate(int signal_number);
   void kill_all();

@@ -44,8 +44,8 @@ TEST_CASE("A process takes its place from the environment") {
   auto child = Child::start({"who"}, launch_variables(server, 1));
   CHECK(child.wait() == 0);
   CHECK(child.output() == "rank 1 of 3, local 1 of 3, run test-run, generation 2\n");
-  CHECK(server.has_event("hello 1"));
-  CHECK(server.has_event("finished 1"));
+  CHECK(eventually([&] { return server.has_event("hello 1"); }));
+  CHECK(eventually([&] { return server.has_event("finished 1"); }));
 }
 
 TEST_CASE("C058: RANK without a launcher is one line that lists what is missing, exit 2") {
@@ -88,7 +88,7 @@ TEST_CASE("Row 9: two processes that claim one rank are both named, and none han
   CHECK(Deadline::Clock::now() - began < 3s);  // Its report waits half a second for others'.
   CHECK(contains(second.output(), concat("two processes claim to be rank 1: ", first.pid(),
                                          ", which came first, and ", second.pid())));
-  CHECK(server.has_event(concat("refused: process ", second.pid())));
+  CHECK(eventually([&] { return server.has_event(concat("refused: process ", second.pid())); }));
   // The one that came first hears of it too, as of the failure of its number.
   CHECK(first.wait() == 1);
   CHECK(contains(first.output(), "two processes claim to be rank 1"));
@@ -213,7 +213,9 @@ TEST_CASE("C052: a rank that ends early with 0 is seen by the others to have lef
     CHECK(early.wait() == 0);
     CHECK(eventually([&] { return session->left_ranks() == std::vector<int>{1}; }));
     CHECK_FALSE(session->failure().has_value());
-    CHECK(server.has_event(arguments.front() == "who" ? "finished 1" : "vanished 1"));
+    CHECK(eventually([&] {
+      return server.has_event(arguments.front() == "who" ? "finished 1" : "vanished 1");
+    }));
   }
 }
 

@@ -84,7 +84,7 @@ TEST_CASE("A hello that does not fit is refused, and both sides are named") {
   CHECK(contains(decode_error(frame.payload).what(),
                  "version 1 of the control protocol, the rank version 7"));
   CHECK(is_closed(channel));
-  CHECK(server.has_event("refused: process"));
+  CHECK(eventually([&] { return server.has_event("refused: process"); }));
   CHECK(server.ask<std::vector<int>>([](auto& s) { return s.missing_ranks(); }).size() == 4);
 }
 
@@ -137,7 +137,7 @@ TEST_CASE("Junk, half frames and huge lengths close their connection and nothing
   const auto hello = encode_frame(FrameType::kHello, 0, hello_of(server.client(1)).encode());
   half.send(std::string_view(hello).substr(0, hello.size() / 2), soon());
   CHECK(is_closed(half));  // After the time limit for the hello.
-  CHECK(server.has_event("refused: a connection of process"));
+  CHECK(eventually([&] { return server.has_event("refused: a connection of process"); }));
   check_alive(*store, 1000);
   const auto rank1 = server.join(1);
   check_alive(*rank1->store(), 1001);
@@ -195,7 +195,7 @@ TEST_CASE("A connection that announces a report owes it, and brings one only") {
   silent.send_frame(FrameType::kHello, 0, hello.encode(), soon());
   CHECK(silent.receive_frame(soon()).type == FrameType::kWelcome);
   CHECK(is_closed(silent));
-  CHECK(server.has_event("refused: a connection of process"));
+  CHECK(eventually([&] { return server.has_event("refused: a connection of process"); }));
 
   auto twice = connect_raw(server);
   twice.send_frame(FrameType::kHello, 0, hello.encode(), soon());
@@ -203,7 +203,7 @@ TEST_CASE("A connection that announces a report owes it, and brings one only") {
   const auto report = ReportMessage{{0, -1, ErrorKind::kMisuse, "once"}}.encode();
   twice.send_frame(FrameType::kReport, 1, report, soon());
   CHECK(Reply::decode(twice.receive_frame(soon()).payload).value == "print");
-  CHECK(server.has_event("report 0: once"));
+  CHECK(eventually([&] { return server.has_event("report 0: once"); }));
   twice.send_frame(FrameType::kReport, 2, report, soon());
   CHECK(twice.receive_frame(soon()).type == FrameType::kRefused);
   CHECK(is_closed(twice));

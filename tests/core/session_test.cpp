@@ -109,7 +109,7 @@ TEST_CASE("A goodbye is seen, and is no failure") {
     CHECK(eventually([&] { return world.ranks[1]->left_ranks() == std::vector<int>{2}; }));
     CHECK_FALSE(world.ranks[0]->failure().has_value());
     if (world.server) {
-      CHECK(world.server->has_event("finished 2"));
+      CHECK(eventually([&] { return world.server->has_event("finished 2"); }));
       const auto error =
           error_of([&] { world.ranks[0]->store()->get("k", Deadline::after(50ms)); });
       CHECK(contains(error.what(), "; rank 2 has left it"));
@@ -239,7 +239,7 @@ TEST_CASE("A rank may leave and join again, until its process has ended") {
   world.ranks[1].reset();
   world.server->run([](ControlServer& server) { server.mark_exited(1); });
   CHECK(contains(error_of([&] { world.server->join(1); }).what(), "whose process has ended"));
-  CHECK(world.ranks[0]->left_ranks() == std::vector<int>{1});
+  CHECK(eventually([&] { return world.ranks[0]->left_ranks() == std::vector<int>{1}; }));
 }
 
 TEST_CASE("A rank that joins late learns of the failure and of who has left") {
@@ -250,7 +250,7 @@ TEST_CASE("A rank that joins late learns of the failure and of who has left") {
   const auto late = server.join(2);
   CHECK(eventually([&] { return late->failure().has_value(); }));
   CHECK(std::string(late->failure()->what()) == "rank 0 died");
-  CHECK(late->left_ranks() == std::vector<int>{0});
+  CHECK(eventually([&] { return late->left_ranks() == std::vector<int>{0}; }));
 }
 
 TEST_CASE("The launcher's abort reaches a waiting rank within half a second") {

@@ -11,6 +11,11 @@ void copy_cached(Operation& op, std::byte* target, const std::byte* source, std:
   copy_counted(op, target, source, bytes, StoreMode::kThroughCache);
 }
 
+bool is_same_memory(const HostGroup& group, const Operation& op, int rank) {
+  return op.header.location != kOnStage &&
+         op.header.location == group.record(rank, op.sequence()).header.location;
+}
+
 // Bytes of `tensor` that fall into the chunk: ranks' parts may be shorter than the largest.
 std::int64_t bytes_in_chunk(const Operation& op, const at::Tensor& tensor, std::int64_t chunk) {
   const auto left = static_cast<std::int64_t>(tensor.nbytes()) - op.stage.begin(chunk);
@@ -89,7 +94,8 @@ void use_stage(const HostGroup& group, Operation& op, std::int64_t chunk, StageR
       }
       return;
     case OpKind::kBroadcast:
-      if (group.rank() == op.header.root) return;
+      // What the ranks allocated as one memory has it already.
+      if (group.rank() == op.header.root || is_same_memory(group, op, op.header.root)) return;
       copy_cached(op, bytes_of(op.input) + begin, piece(group, op, range, chunk, op.header.root),
                   op.stage.bytes(chunk));
       return;

@@ -6,7 +6,9 @@
 #include "convoy/optim/adamw.h"
 #include "convoy/optim/clip_grad_norm.h"
 
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <chrono>

@@ -20,7 +20,7 @@ using test::Threads;
 
 const std::vector<std::vector<std::int64_t>> kShapes = {{7}, {3, 5}, {}, {40}, {17, 59}, {1}};
 
-std::vector<at::Tensor> make_parameters(at::ScalarType dtype = at::kFloat) {
+std::vector<at::Tensor> make_adamw_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> params;
   auto generator = at::detail::createCPUGenerator(11);
   for (const auto& shape : kShapes) {
@@ -39,8 +39,8 @@ void set_gradients(const std::vector<at::Tensor>& params, int step) {
   }
 }
 
-void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, int from,
-           int to) {
+void train_adamw(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params,
+                 int from, int to) {
   for (int step = from; step < to; ++step) {
     set_gradients(params, step);
     optimizer.step();
@@ -60,7 +60,7 @@ void check_all_same(const std::vector<at::Tensor>& a, const std::vector<at::Tens
 /// Steps of at::_fused_adamw_ with the same gradients.
 std::vector<at::Tensor> fused(int steps, double lr, double weight_decay, bool amsgrad,
                               at::ScalarType dtype) {
-  const auto params = make_parameters(dtype);
+  const auto params = make_adamw_parameters(dtype);
   std::vector<at::Tensor> values, avgs, squares, largest, counts;
   for (const auto& param : params) {
     values.push_back(param.detach());
@@ -86,7 +86,7 @@ std::vector<at::Tensor> ours(int steps, int threads) {
   std::vector<at::Tensor> params = {torch::linspace(-3, 3, 100003).requires_grad_(),
                                     torch::linspace(-1, 2, 70001).requires_grad_()};
   optim::AdamW adamw(params, {.lr = 1e-2});
-  train(adamw, params, 0, steps);
+  train_adamw(adamw, params, 0, steps);
   return params;
 }
 
@@ -113,15 +113,15 @@ TEST_CASE("AdamW equals at::_fused_adamw_ and torch::optim::AdamW") {
     const double tolerance = dtype == at::kFloat ? 1e-6 : 1e-14;
     for (const bool amsgrad : {false, true}) {
       for (const double weight_decay : {0.0, 0.1}) {
-        const auto params = make_parameters(dtype);
+        const auto params = make_adamw_parameters(dtype);
         optim::AdamW adamw(params, {.lr = 1e-2, .weight_decay = weight_decay, .amsgrad = amsgrad});
-        train(adamw, params, 0, 20);
+        train_adamw(adamw, params, 0, 20);
         check_all_close(params, fused(20, 1e-2, weight_decay, amsgrad, dtype), tolerance);
 
-        const auto stock = make_parameters(dtype);
+        const auto stock = make_adamw_parameters(dtype);
         torch::optim::AdamW torch_adamw(
             stock, torch::optim::AdamWOptions(1e-2).weight_decay(weight_decay).amsgrad(amsgrad));
-        train(torch_adamw, stock, 0, 20);
+        train_adamw(torch_adamw, stock, 0, 20);
         check_all_close(params, stock, tolerance);
       }
     }
@@ -129,9 +129,9 @@ TEST_CASE("AdamW equals at::_fused_adamw_ and torch::optim::AdamW") {
 }
 
 TEST_CASE("AdamW: one step is within a few last places of at::_fused_adamw_") {
-  const auto params = make_parameters();
+  const auto params = make_adamw_parameters();
   optim::AdamW adamw(params, {.lr = 1e-3, .weight_decay = 0.0});
-  train(adamw, params, 0, 1);
+  train_adamw(adamw, params, 0, 1);
   const auto expected = fused(1, 1e-3, 0.0, false, at::kFloat);
   for (std::size_t i = 0; i < params.size(); ++i) {
     const auto a = params[i].detach();
@@ -150,7 +150,7 @@ TEST_CASE("AdamW: a parameter cut in pieces gives the bits of the whole") {
   for (const std::int64_t length : {1, 7, 15, 17, 40, 1003}) {
     const auto whole = torch::linspace(-2, 3, length).requires_grad_();
     optim::AdamW adamw({whole}, {.lr = 1e-2});
-    train(adamw, {whole}, 0, 5);
+    train_adamw(adamw, {whole}, 0, 5);
     for (const std::int64_t cut : {std::int64_t{0}, std::int64_t{1}, length / 2, length}) {
       const auto values = torch::linspace(-2, 3, length);
       const std::vector<at::Tensor> pieces = {
@@ -215,39 +215,39 @@ TEST_CASE("AdamW options: designated, torch's own, groups that inherit, closures
 }
 
 TEST_CASE("AdamW saves and loads, also to and from torch::optim::AdamW") {
-  const auto straight = make_parameters();
+  const auto straight = make_adamw_parameters();
   optim::AdamW uninterrupted(straight, {.lr = 1e-2, .amsgrad = true});
-  train(uninterrupted, straight, 0, 10);
+  train_adamw(uninterrupted, straight, 0, 10);
 
-  const auto params = make_parameters();
+  const auto params = make_adamw_parameters();
   std::string bytes;
   {
     optim::AdamW first(params, {.lr = 1e-2, .amsgrad = true});
-    train(first, params, 0, 5);
+    train_adamw(first, params, 0, 5);
     bytes = saved(first);
   }
   optim::AdamW second(params, {.lr = 1.0});
   load(second, bytes);
   REQUIRE(second.param_groups()[0].options().get_lr() == 1e-2);
-  train(second, params, 5, 10);
+  train_adamw(second, params, 5, 10);
   check_all_same(params, straight);
 
-  const auto stock = make_parameters();
+  const auto stock = make_adamw_parameters();
   torch::optim::AdamW torch_adamw(stock, torch::optim::AdamWOptions(1e-2));
-  train(torch_adamw, stock, 0, 3);
-  const auto taken_over = make_parameters();
+  train_adamw(torch_adamw, stock, 0, 3);
+  const auto taken_over = make_adamw_parameters();
   for (std::size_t i = 0; i < stock.size(); ++i) taken_over[i].detach().copy_(stock[i].detach());
   optim::AdamW from_torch(taken_over);
   load(from_torch, saved(torch_adamw));
-  const auto given_back = make_parameters();
-  train(from_torch, taken_over, 3, 6);
+  const auto given_back = make_adamw_parameters();
+  train_adamw(from_torch, taken_over, 3, 6);
   for (std::size_t i = 0; i < stock.size(); ++i) {
     given_back[i].detach().copy_(taken_over[i].detach());
   }
   torch::optim::AdamW back(given_back);
   load(back, saved(from_torch));
-  train(torch_adamw, stock, 3, 9);
-  train(back, given_back, 6, 9);
+  train_adamw(torch_adamw, stock, 3, 9);
+  train_adamw(back, given_back, 6, 9);
   check_all_close(given_back, stock, 1e-6);
 }
 

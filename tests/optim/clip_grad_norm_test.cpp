@@ -22,16 +22,16 @@ using test::check_throws;
 using test::Threads;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-const std::vector<std::vector<std::int64_t>> kShapes = {{5, 3}, {7},  {1},       {},   {0, 4},
-                                                        {64},   {33}, {129, 17}, {40}, {1003}};
+const std::vector<std::vector<std::int64_t>> kClippedShapes = {
+    {5, 3}, {7}, {1}, {}, {0, 4}, {64}, {33}, {129, 17}, {40}, {1003}};
 
-/// Parameters of kShapes with gradients of very different magnitudes.
-std::vector<at::Tensor> make_parameters(at::ScalarType dtype = at::kFloat) {
+/// Parameters of kClippedShapes with gradients of very different magnitudes.
+std::vector<at::Tensor> make_clipped_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> params;
   auto generator = at::detail::createCPUGenerator(3);
-  for (std::size_t i = 0; i < kShapes.size(); ++i) {
-    auto param = torch::zeros(kShapes[i], dtype).requires_grad_();
-    param.mutable_grad() = torch::randn(kShapes[i], generator, torch::TensorOptions())
+  for (std::size_t i = 0; i < kClippedShapes.size(); ++i) {
+    auto param = torch::zeros(kClippedShapes[i], dtype).requires_grad_();
+    param.mutable_grad() = torch::randn(kClippedShapes[i], generator, torch::TensorOptions())
                                .mul_(std::pow(8.0, static_cast<double>(i % 4) - 2))
                                .to(dtype);
     params.push_back(param);
@@ -72,18 +72,18 @@ std::uint64_t bits(double value) { return std::bit_cast<std::uint64_t>(value); }
 
 /// Checks norm and scaled gradients of all forms at world sizes 1 to 5 against one process.
 void check_all_strategies(at::ScalarType dtype, double p, double max_norm) {
-  const auto single = make_parameters(dtype);
+  const auto single = make_clipped_parameters(dtype);
   const double expected = clip_grad_norm_(single, max_norm, p);
   for (int world = 1; world <= 5; ++world) {
     run_ranks(world, [&](Rank& r) {
-      const auto params = make_parameters(dtype);
+      const auto params = make_clipped_parameters(dtype);
       const auto whole = replicated_spans(params);
       check_equal(bits(clip_grad_norm_(whole, &r.comm(), max_norm, p)), bits(expected),
                   "replicated");
       for (std::size_t i = 0; i < params.size(); ++i) {
         check_same_bits(params[i].grad(), single[i].grad(), "replicated gradient");
       }
-      const auto source = make_parameters(dtype);
+      const auto source = make_clipped_parameters(dtype);
       auto slices = sharded_spans(source, r.rank(), r.size());
       check_equal(bits(clip_grad_norm_(slices, &r.comm(), max_norm, p)), bits(expected), "sharded");
       for (std::size_t i = 0; i < slices.size(); ++i) {
@@ -92,7 +92,7 @@ void check_all_strategies(at::ScalarType dtype, double p, double max_norm) {
                         "sharded gradient");
       }
       // Some sharded, some replicated, in another order.
-      const auto mixed_source = make_parameters(dtype);
+      const auto mixed_source = make_clipped_parameters(dtype);
       auto mixed = sharded_spans(mixed_source, r.rank(), r.size());
       const auto copies = replicated_spans(mixed_source);
       for (std::size_t i = 0; i < mixed.size(); i += 3) mixed[i] = copies[i];
@@ -124,8 +124,8 @@ TEST_CASE("clip_grad_norm_ agrees with torch's for every p") {
   for (const double p : {1.0, 2.0, 3.0, 0.5, kInfinity}) {
     for (const double max_norm : {1.0, 1e9}) {
       // torch's own throws on an empty gradient with p = inf.
-      auto ours = make_parameters();
-      auto stock = make_parameters();
+      auto ours = make_clipped_parameters();
+      auto stock = make_clipped_parameters();
       ours.erase(ours.begin() + 4);
       stock.erase(stock.begin() + 4);
       const double expected = torch::nn::utils::clip_grad_norm_(stock, max_norm, p);
@@ -237,7 +237,7 @@ TEST_CASE("clip_grad_norm_: what is not finite is returned, or refused on all ra
     for (const double bad : {kInfinity, -kInfinity, nan}) {
       run_ranks(3, [&](Rank& r) {
         const auto make = [&] {
-          auto params = make_parameters();
+          auto params = make_clipped_parameters();
           params[7].grad()[128][16] = bad;  // In the last block: one rank alone holds it.
           return params;
         };

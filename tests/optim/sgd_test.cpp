@@ -17,7 +17,7 @@ using test::check_same_bits;
 using test::check_throws;
 using test::Threads;
 
-std::vector<at::Tensor> make_parameters(at::ScalarType dtype = at::kFloat) {
+std::vector<at::Tensor> make_sgd_parameters(at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> params;
   auto generator = at::detail::createCPUGenerator(5);
   for (const std::vector<std::int64_t>& shape :
@@ -28,8 +28,8 @@ std::vector<at::Tensor> make_parameters(at::ScalarType dtype = at::kFloat) {
   return params;
 }
 
-void train(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, int from,
-           int to) {
+void train_sgd(torch::optim::Optimizer& optimizer, const std::vector<at::Tensor>& params, int from,
+               int to) {
   for (int step = from; step < to; ++step) {
     auto generator = at::detail::createCPUGenerator(70 + static_cast<std::uint64_t>(step));
     for (const auto& param : params) {
@@ -50,16 +50,16 @@ TEST_CASE("SGD equals torch::optim::SGD for every option") {
           {.lr = 0.05, .momentum = 0.9},
           {.lr = 0.05, .momentum = 0.9, .nesterov = true},
           {.lr = 0.05, .momentum = 0.5, .dampening = 0.3, .weight_decay = 0.01}}) {
-      const auto params = make_parameters(dtype);
+      const auto params = make_sgd_parameters(dtype);
       optim::SGD sgd(params, options);
-      train(sgd, params, 0, 10);
-      const auto stock = make_parameters(dtype);
+      train_sgd(sgd, params, 0, 10);
+      const auto stock = make_sgd_parameters(dtype);
       torch::optim::SGD torch_sgd(stock, torch::optim::SGDOptions(options.lr)
                                              .momentum(options.momentum)
                                              .dampening(options.dampening)
                                              .weight_decay(options.weight_decay)
                                              .nesterov(options.nesterov));
-      train(torch_sgd, stock, 0, 10);
+      train_sgd(torch_sgd, stock, 0, 10);
       for (std::size_t i = 0; i < params.size(); ++i) check_close(params[i], stock[i], tolerance);
     }
   }
@@ -71,7 +71,7 @@ TEST_CASE("SGD: threads and cuts do not change a bit") {
     const Threads scope(threads);
     const auto param = torch::linspace(-3, 3, 200003).requires_grad_();
     optim::SGD sgd({param}, {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01});
-    train(sgd, {param}, 0, 3);
+    train_sgd(sgd, {param}, 0, 3);
     results.push_back(param.detach());
   }
   check_same_bits(results[0], results[1]);
@@ -96,20 +96,20 @@ TEST_CASE("SGD options: designated, torch's own, groups that inherit") {
 }
 
 TEST_CASE("SGD saves and loads its momentum, also with torch::optim::SGD") {
-  const auto straight = make_parameters();
+  const auto straight = make_sgd_parameters();
   optim::SGD uninterrupted(straight, {.lr = 0.05, .momentum = 0.9});
-  train(uninterrupted, straight, 0, 6);
+  train_sgd(uninterrupted, straight, 0, 6);
 
-  const auto params = make_parameters();
+  const auto params = make_sgd_parameters();
   std::ostringstream bytes;
   {
     optim::SGD first(params, {.lr = 0.05, .momentum = 0.9});
-    train(first, params, 0, 3);
+    train_sgd(first, params, 0, 3);
     torch::serialize::OutputArchive archive;
     first.save(archive);
     archive.save_to(bytes);
   }
-  const auto stock = make_parameters();
+  const auto stock = make_sgd_parameters();
   for (std::size_t i = 0; i < params.size(); ++i) stock[i].detach().copy_(params[i].detach());
   optim::SGD second(params);
   torch::optim::SGD torch_sgd(stock, torch::optim::SGDOptions(0.5));
@@ -120,8 +120,8 @@ TEST_CASE("SGD saves and loads its momentum, also with torch::optim::SGD") {
     archive.load_from(stream);
     optimizer->load(archive);
   }
-  train(second, params, 3, 6);
-  train(torch_sgd, stock, 3, 6);
+  train_sgd(second, params, 3, 6);
+  train_sgd(torch_sgd, stock, 3, 6);
   for (std::size_t i = 0; i < params.size(); ++i) {
     check_same_bits(params[i].detach(), straight[i].detach());
     check_close(stock[i], straight[i], 1e-6);

@@ -22,7 +22,7 @@ void check_recipe(const Recipe& recipe, const Record& expected,
       comm_options());
 }
 
-void check_world(int world) {
+void check_ddp_world(int world) {
   for (const auto& recipe : recipes(world)) {
     const auto expected = run_one_process(recipe);
     check_recipe(recipe, expected, {});
@@ -33,11 +33,11 @@ void check_world(int world) {
 
 }  // namespace
 
-TEST_CASE("DDP equals one process bit for bit: world 1") { check_world(1); }
-TEST_CASE("DDP equals one process bit for bit: world 2") { check_world(2); }
-TEST_CASE("DDP equals one process bit for bit: world 3") { check_world(3); }
-TEST_CASE("DDP equals one process bit for bit: world 4") { check_world(4); }
-TEST_CASE("DDP equals one process bit for bit: world 5") { check_world(5); }
+TEST_CASE("DDP equals one process bit for bit: world 1") { check_ddp_world(1); }
+TEST_CASE("DDP equals one process bit for bit: world 2") { check_ddp_world(2); }
+TEST_CASE("DDP equals one process bit for bit: world 3") { check_ddp_world(3); }
+TEST_CASE("DDP equals one process bit for bit: world 4") { check_ddp_world(4); }
+TEST_CASE("DDP equals one process bit for bit: world 5") { check_ddp_world(5); }
 
 TEST_CASE("DDP with torch's optimizers equals Convoy's to 1e-6") {
   for (const auto& [stock, ours] :

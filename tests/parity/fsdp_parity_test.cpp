@@ -8,7 +8,7 @@ namespace {
 using namespace convoy;
 using namespace convoy::test;
 
-void check_world(int world) {
+void check_fsdp_world(int world) {
   for (const auto& recipe : recipes(world)) {
     const auto expected = run_one_process(recipe);
     for (const bool shared_gather : {true, false}) {
@@ -31,11 +31,11 @@ void check_world(int world) {
 
 }  // namespace
 
-TEST_CASE("FSDP equals one process bit for bit: world 1") { check_world(1); }
-TEST_CASE("FSDP equals one process bit for bit: world 2") { check_world(2); }
-TEST_CASE("FSDP equals one process bit for bit: world 3") { check_world(3); }
-TEST_CASE("FSDP equals one process bit for bit: world 4") { check_world(4); }
-TEST_CASE("FSDP equals one process bit for bit: world 5") { check_world(5); }
+TEST_CASE("FSDP equals one process bit for bit: world 1") { check_fsdp_world(1); }
+TEST_CASE("FSDP equals one process bit for bit: world 2") { check_fsdp_world(2); }
+TEST_CASE("FSDP equals one process bit for bit: world 3") { check_fsdp_world(3); }
+TEST_CASE("FSDP equals one process bit for bit: world 4") { check_fsdp_world(4); }
+TEST_CASE("FSDP equals one process bit for bit: world 5") { check_fsdp_world(5); }
 
 TEST_CASE("FSDP with torch's optimizers equals Convoy's to 1e-6") {
   for (const auto& [stock, ours] :

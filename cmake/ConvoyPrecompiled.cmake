@@ -45,7 +45,7 @@ function(convoy_reuse_torch_pch target)
   set(pch convoy_torch_pch)
   if(arg_TEST)
     set(pch convoy_torch_test_pch)
-    target_compile_options(${target} PRIVATE ${CONVOY_TEST_OPTIONS})  # Twice does no harm.
+    target_compile_options(${target} PRIVATE ${CONVOY_TEST_OPTIONS})
   endif()
   if(NOT CONVOY_TORCH_PCH)
     return()

@@ -1,6 +1,7 @@
 // Lays the parameters of a unit end to end and cuts the buffer into equal slices.
 #include "convoy/flat/layout.h"
 
+#include "base/rounding.h"
 #include "convoy/base/check.h"
 #include "convoy/flat/shard_span.h"
 
@@ -14,10 +15,6 @@ namespace {
 // Beyond this a common multiple of row lengths is not worth computing: it would pad any unit
 // absurdly, and the products below must not overflow.
 constexpr std::int64_t kHugeMultiple = std::int64_t{1} << 40;
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // The least common multiple, or kHugeMultiple once it gets there.
 std::int64_t capped_lcm(std::int64_t a, std::int64_t b) {

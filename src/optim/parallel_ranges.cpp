@@ -1,6 +1,8 @@
 // Runs a function over parts of a range on torch's intra-op threads.
 #include "optim/parallel_ranges.h"
 
+#include "base/rounding.h"
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/ops/empty.h>
@@ -10,10 +12,6 @@
 
 namespace convoy::optim {
 namespace {
-
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// Calls body(0) .. body(count - 1), each once, on torch's threads.
 void run_on_threads(std::int64_t count, const std::function<void(std::int64_t)>& body) {

@@ -40,17 +40,5 @@ TEST_CASE("DDP equals one process bit for bit: world 4") { check_ddp_world(4); }
 TEST_CASE("DDP equals one process bit for bit: world 5") { check_ddp_world(5); }
 
 TEST_CASE("DDP with torch's optimizers equals Convoy's to 1e-6") {
-  for (const auto& [stock, ours] :
-       {std::pair{Rule::kTorchAdamW, Rule::kAdamW}, std::pair{Rule::kTorchSgd, Rule::kSgd}}) {
-    const auto expected = run_one_process({.rule = ours, .world = 3});
-    run_ranks(
-        3,
-        [&, rule = stock](Rank& r) {
-          at::set_num_threads(1);
-          auto model = make_model();
-          DistributedDataParallel ddp(model, r.comm_ptr());
-          train_and_compare({.rule = rule, .world = 3}, ddp, r.rank(), expected, 1e-6);
-        },
-        comm_options());
-  }
+  check_stock_optimizers<DistributedDataParallel>(DistributedDataParallelOptions{});
 }

@@ -186,4 +186,22 @@ inline std::vector<Recipe> recipes(int world) {
           {.rule = Rule::kSgd, .world = world, .micro_steps = 2}};
 }
 
+/// torch's own optimizers on a wrapped model give what Convoy's give in one process, to 1e-6.
+template <template <class> class Wrapper, class Options>
+void check_stock_optimizers(const Options& options) {
+  for (const auto& [stock, ours] :
+       {std::pair{Rule::kTorchAdamW, Rule::kAdamW}, std::pair{Rule::kTorchSgd, Rule::kSgd}}) {
+    const auto expected = run_one_process({.rule = ours, .world = 3});
+    run_ranks(
+        3,
+        [&, rule = stock](Rank& r) {
+          at::set_num_threads(1);
+          auto model = make_model();
+          Wrapper wrapped(model, r.comm_ptr(), options);
+          train_and_compare({.rule = rule, .world = 3}, wrapped, r.rank(), expected, 1e-6);
+        },
+        comm_options());
+  }
+}
+
 }  // namespace convoy::test

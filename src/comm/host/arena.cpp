@@ -1,7 +1,8 @@
 // The allocations of a group inside its segment.
 #include "comm/host/arena.h"
 
-#include "comm/host/rounding.h"
+#include "base/rounding.h"
+#include "comm/host/memory_units.h"
 #include "convoy/base/check.h"
 
 #include <algorithm>

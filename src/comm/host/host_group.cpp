@@ -1,7 +1,8 @@
 // The shared memory of one group of ranks.
 #include "comm/host/host_group.h"
 
-#include "comm/host/rounding.h"
+#include "base/rounding.h"
+#include "comm/host/memory_units.h"
 #include "comm/host/wake_up.h"
 #include "convoy/base/trace.h"
 

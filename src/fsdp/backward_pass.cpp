@@ -89,6 +89,17 @@ void BackwardPass::note_task() {
   }
 }
 
+void BackwardPass::trace_unit(std::size_t unit) const {
+  trace::Sink* sink = setup_.comm.trace_sink();
+  if (sink == nullptr) return;
+  sink->record({.name = "unit backward",
+                .detail = setup_.groups[unit].name(),
+                .category = "compute",
+                .begin_ns = progress_[unit].begin_ns,
+                .end_ns = trace::now_ns(),
+                .bytes = 0});
+}
+
 bool BackwardPass::complete(std::size_t unit) const {
   const Progress& progress = progress_[unit];
   // Where user code may start a backward of its own, what will arrive is not known beforehand.
@@ -120,6 +131,7 @@ void BackwardPass::on_node(UnitRun& run, const Node& node) {
     }
   }
   --progress.pending_nodes;
+  if (!progress.seen) progress.begin_ns = trace::now_ns();
   progress.seen = true;
   if (kind_ == Kind::kSynchronised && reenters_) launch_ready();
   if (setup_.groups[run.unit].state() == UnitState::kFull) return;
@@ -157,6 +169,7 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
   if (!progress.listed) {
     progress.listed = true;
     completed_.push_back(unit);
+    trace_unit(unit);
   }
   if (kind_ == Kind::kSynchronised) launch_ready();
   const bool done = progress.pending_nodes <= 0 && progress.running_in == kNoTask;

@@ -86,6 +86,7 @@ class BackwardPass {
     int running_in = kNoTask;
     bool seen = false;  ///< Some node of the unit has come up.
     bool listed = false;
+    std::int64_t begin_ns = 0;  ///< When the first node came up.
     Delivery delivery = Delivery::kOpen;
     std::vector<bool> arrived_at;
   };
@@ -99,6 +100,7 @@ class BackwardPass {
   bool complete(std::size_t unit) const;
   bool may_launch(std::size_t unit) const;
   void note_task();
+  void trace_unit(std::size_t unit) const;
   void launch_ready();
   void launch(std::size_t unit);
   void ensure_buffer(std::size_t unit);

@@ -33,6 +33,7 @@ ForwardRun ForwardRuns::begin(std::size_t unit, bool in_backward,
     }
   }
   open_.push_back(unit);
+  run.begin_ns = trace::now_ns();
   return run;
 }
 

@@ -19,6 +19,7 @@ struct ForwardRun {
   std::size_t unit = 0;
   std::size_t depth = 0;  ///< Runs around this one.
   std::uint64_t first_sequence = 0;
+  std::int64_t begin_ns = 0;      ///< When the unit was full.
   bool graph = false;             ///< Gradients are on: a backward may follow.
   bool was_full = false;          ///< The unit is full for somebody else: leave it so.
   bool in_backward = false;       ///< A recomputation: what follows at once needs it full.

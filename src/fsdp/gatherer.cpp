@@ -52,15 +52,29 @@ void Gatherer::gather(std::size_t unit, bool reuse) {
   if (group.state() == UnitState::kFull) return;
   settle();
   require_unwritten(unit);
-  const trace::Span span(options_.shared ? comm_.trace_sink() : nullptr, "gather", "comm",
-                         group.name());
   if (ahead_ && ahead_->unit == unit) {
     Ahead ahead = *std::exchange(ahead_, std::nullopt);
     finish(unit, std::move(ahead.flight));
+    record(unit, "gather ahead", ahead.begin_ns);
     return;
   }
   abandon_ahead();
+  const auto begin_ns = trace::now_ns();
   finish(unit, group.begin_gather(reuse));
+  record(unit, "gather", begin_ns);
+}
+
+void Gatherer::record(std::size_t unit, const char* name, std::int64_t begin_ns) const {
+  if (comm_.trace_sink() == nullptr) return;
+  const ParamGroup& group = groups_[unit];
+  const auto bytes =
+      options_.shared ? 0 : static_cast<std::int64_t>(group.storage().full().nbytes());
+  comm_.trace_sink()->record({.name = name,
+                              .detail = group.name(),
+                              .category = "comm",
+                              .begin_ns = begin_ns,
+                              .end_ns = trace::now_ns(),
+                              .bytes = bytes});
 }
 
 void Gatherer::finish(std::size_t unit, GatherInFlight flight) {
@@ -85,7 +99,8 @@ void Gatherer::gather_ahead(std::optional<std::size_t> unit, bool reuse) {
   if (options_.shared || !unit || ahead_ || !has_room_ahead()) return;
   ParamGroup& group = groups_[*unit];
   if (group.state() != UnitState::kSharded) return;
-  ahead_ = Ahead{*unit, group.begin_gather(reuse)};
+  const auto begin_ns = trace::now_ns();
+  ahead_ = Ahead{*unit, group.begin_gather(reuse), begin_ns};
 }
 
 void Gatherer::abandon_ahead() {

@@ -57,10 +57,13 @@ class Gatherer {
   struct Ahead {
     std::size_t unit;
     GatherInFlight flight;
+    std::int64_t begin_ns;
   };
 
   void gather(std::size_t unit, bool reuse);
   void finish(std::size_t unit, GatherInFlight flight);
+  /// Traces a gather from its begin to the unit at hand.
+  void record(std::size_t unit, const char* name, std::int64_t begin_ns) const;
   void gather_ahead(std::optional<std::size_t> unit, bool reuse);
   void abandon_ahead();
   bool has_room_ahead() const;

@@ -165,6 +165,7 @@ ForwardRun ShardedModel::begin_forward(std::size_t unit, bool trains) {
 }
 
 void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::Tensor>& outputs) {
+  trace_compute("unit forward", run.unit, run.begin_ns, trace::now_ns());
   const auto nodes = runs_->finish(run, outputs);
   if (run.counts && synchronises_) ++forwards_;
   if (nodes.empty()) return;
@@ -224,16 +225,21 @@ bool ShardedModel::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
   return true;
 }
 
+void ShardedModel::trace_compute(const char* name, std::optional<std::size_t> unit,
+                                 std::int64_t begin_ns, std::int64_t end_ns) const {
+  trace::Sink* sink = comm_->trace_sink();
+  if (sink == nullptr) return;
+  sink->record({.name = name,
+                .detail = unit ? groups_[*unit].name() : std::string(),
+                .category = "compute",
+                .begin_ns = begin_ns,
+                .end_ns = end_ns,
+                .bytes = 0});
+}
+
 void ShardedModel::finish_backward() {
   try {
-    if (trace::Sink* sink = comm_->trace_sink()) {
-      sink->record({.name = "backward",
-                    .detail = {},
-                    .category = "compute",
-                    .begin_ns = backward_->begin_ns(),
-                    .end_ns = backward_->last_gradient_ns(),
-                    .bytes = 0});
-    }
+    trace_compute("backward", std::nullopt, backward_->begin_ns(), backward_->last_gradient_ns());
     const bool synchronised = backward_->finish(/*learn_order=*/!order_is_learnt_);
     order_is_learnt_ = order_is_learnt_ || synchronised;
     if (backward_->brings_gradients()) forwards_ = 0;

@@ -74,6 +74,9 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   void on_node(UnitRun& run, const Node& node);
   bool on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient);
   void finish_backward();
+  /// A span of category "compute", of one unit or of the whole model.
+  void trace_compute(const char* name, std::optional<std::size_t> unit, std::int64_t begin_ns,
+                     std::int64_t end_ns) const;
   void abandon_backward() noexcept;
   void require_idle(const char* operation) const;
 

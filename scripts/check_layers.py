@@ -15,11 +15,14 @@ BELOW = {  # What each layer may include besides itself.
     "ddp": CORE | {"comm", "flat"},
     "fsdp": CORE | {"comm", "flat"},
     "optim": CORE | {"comm", "flat"},
+    "checkpoint": CORE | {"comm", "flat"},
     "data": {"base"},
     "profile": CORE | {"comm", "flat"},
-    "umbrella": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "data", "profile"},
+    "umbrella": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "checkpoint", "data",
+                        "profile"},
     "convoyrun": {"base", "control"},
-    "train_gpt": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "data", "profile", "umbrella"},
+    "train_gpt": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "checkpoint", "data", "profile",
+                         "umbrella"},
 }
 NO_TORCH = CORE | {"convoyrun"}
 READS_ENVIRONMENT = "src/base/env.cpp"

@@ -1,10 +1,10 @@
 // Descriptors: closing, duplicating, memory files and event counters.
 #include "convoy/base/fd.h"
 
+#include "base/held_signal.h"
 #include "convoy/base/check.h"
 
 #include <cerrno>
-#include <csignal>
 #include <string>
 #include <system_error>
 
@@ -14,33 +14,6 @@
 #include <unistd.h>
 
 namespace convoy {
-namespace {
-
-// Holds back one signal in this thread, and swallows it if it arrived meanwhile: a file beyond
-// RLIMIT_FSIZE raises SIGXFSZ, which would kill the process before it can see the error code.
-class SignalHeld {
- public:
-  explicit SignalHeld(int signal) {
-    sigemptyset(&set_);
-    sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-  }
-  ~SignalHeld() {
-    const timespec no_wait{};
-    while (sigtimedwait(&set_, nullptr, &no_wait) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  SignalHeld(const SignalHeld&) = delete;
-  SignalHeld& operator=(const SignalHeld&) = delete;
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-};
-
-}  // namespace
-
 void Fd::reset(int fd) noexcept {
   const int old = std::exchange(fd_, fd);
   if (old < 0) return;
@@ -58,7 +31,7 @@ Fd Fd::duplicate() const {
 Fd make_memory_file(std::string_view name, std::size_t bytes) {
   Fd file(::memfd_create(std::string(name).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) throw_system_error("creating shared memory (memfd_create)", errno);
-  const SignalHeld held(SIGXFSZ);
+  const FileSizeSignalHeld held;
   int result = 0;
   do {
     // posix_fallocate would fall back to writing pages; this reserves or fails.

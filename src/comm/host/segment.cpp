@@ -1,11 +1,11 @@
 // Shared memory without a name, over memfd.
 #include "comm/host/segment.h"
 
+#include "base/held_signal.h"
 #include "convoy/base/check.h"
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -17,38 +17,6 @@
 #include <unistd.h>
 
 namespace convoy {
-namespace {
-
-// Holds SIGXFSZ back in this thread while a file may hit RLIMIT_FSIZE: its default action would end
-// the process before it can see the error code. One that was pending before is left alone.
-class FileSizeSignalHeld {
- public:
-  FileSizeSignalHeld() noexcept {
-    sigset_t pending;
-    sigemptyset(&pending);
-    sigpending(&pending);
-    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
-  }
-  ~FileSizeSignalHeld() {
-    const timespec no_wait{};
-    while (!was_pending_ && sigtimedwait(&signal_, nullptr, &no_wait) > 0) {
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  FileSizeSignalHeld(const FileSizeSignalHeld&) = delete;
-  FileSizeSignalHeld& operator=(const FileSizeSignalHeld&) = delete;
-
- private:
-  bool was_pending_ = false;
-  sigset_t signal_{};
-  sigset_t before_{};
-};
-
-}  // namespace
-
 Mapping::Mapping(int fd, std::uint64_t offset, std::size_t bytes) : bytes_(bytes) {
   void* address =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));

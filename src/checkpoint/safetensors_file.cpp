@@ -1,0 +1,106 @@
+// Opens safetensors files and reads tensors out of them.
+#include "checkpoint/safetensors_header.h"
+#include "convoy/base/check.h"
+#include "convoy/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace convoy::checkpoint {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the data would have to be turned");
+
+constexpr std::int64_t kLengthBytes = 8;
+
+void read_at(int fd, const std::filesystem::path& path, std::int64_t offset, void* out,
+             std::size_t bytes) {
+  auto* place = static_cast<char*>(out);
+  while (bytes > 0) {
+    const ssize_t count = ::pread(fd, place, bytes, static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_system_error(concat("cannot read '", path.native(), "'"), errno);
+    CONVOY_REQUIRE(count > 0, kSystem, "cannot read '", path.native(),
+                   "': it has become shorter while it was in use");
+    place += count;
+    offset += count;
+    bytes -= static_cast<std::size_t>(count);
+  }
+}
+
+[[noreturn]] void refuse_file(const std::filesystem::path& path, const std::string& reason) {
+  throw Error(ErrorKind::kInvalidArgument,
+              concat("cannot use the safetensors file '", path.native(), "': ", reason));
+}
+
+}  // namespace
+
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+  if (!file_) refuse_file(path_, std::generic_category().message(errno));
+  struct stat info {};
+  if (::fstat(file_.get(), &info) != 0) {
+    refuse_file(path_, std::generic_category().message(errno));
+  }
+  if (!S_ISREG(info.st_mode)) refuse_file(path_, "it is no file");
+  const std::int64_t file_bytes = info.st_size;
+  if (file_bytes < kLengthBytes + 2) {
+    refuse_file(path_, concat("it has ", file_bytes, " bytes, too few for any header"));
+  }
+  std::uint64_t header_bytes = 0;
+  read_at(file_.get(), path_, 0, &header_bytes, sizeof header_bytes);
+  if (header_bytes > static_cast<std::uint64_t>(file_bytes - kLengthBytes)) {
+    refuse_file(path_, concat("its first 8 bytes announce a header of ", header_bytes,
+                              " bytes, but only ", file_bytes - kLengthBytes,
+                              " follow: it is cut short, or no safetensors file"));
+  }
+  if (header_bytes > static_cast<std::uint64_t>(kMostHeaderBytes)) {
+    refuse_file(path_, concat("its header of ", header_bytes, " bytes is above the limit of ",
+                              kMostHeaderBytes));
+  }
+  std::string json(static_cast<std::size_t>(header_bytes), '\0');
+  read_at(file_.get(), path_, kLengthBytes, json.data(), json.size());
+  data_begin_ = kLengthBytes + static_cast<std::int64_t>(header_bytes);
+  try {
+    SafetensorsHeader header = parse_header(json, file_bytes - data_begin_);
+    tensors_ = std::move(header.tensors);
+    metadata_ = std::move(header.metadata);
+  } catch (const Error& error) {
+    refuse_file(path_, error.what());
+  }
+  index_.reserve(tensors_.size());
+  for (std::size_t i = 0; i < tensors_.size(); ++i) index_.emplace(tensors_[i].name, i);
+}
+
+const TensorInfo* SafetensorsFile::find(const std::string& name) const {
+  const auto found = index_.find(name);
+  return found == index_.end() ? nullptr : &tensors_[found->second];
+}
+
+void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t begin, void* out,
+                           std::size_t bytes) const {
+  CONVOY_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(bytes) <= tensor.bytes);
+  read_at(file_.get(), path_, data_begin_ + tensor.begin + begin, out, bytes);
+}
+
+at::Tensor SafetensorsFile::read(const TensorInfo& tensor) const {
+  at::Tensor value = at::empty(tensor.sizes, tensor.dtype);
+  auto* bytes = static_cast<std::uint8_t*>(value.mutable_data_ptr());
+  read(tensor, 0, bytes, value.nbytes());
+  if (tensor.dtype == at::kBool &&
+      std::any_of(bytes, bytes + value.nbytes(), [](std::uint8_t byte) { return byte > 1; })) {
+    refuse_file(path_, concat("'", tensor.name, "' is BOOL and has bytes other than 0 and 1"));
+  }
+  return value;
+}
+
+}  // namespace convoy::checkpoint

@@ -19,6 +19,7 @@
 #include "convoy/base/trace.h"
 #include "convoy/comm/communicator.h"
 #include "convoy/comm/factory.h"
+#include "convoy/comm/own_values.h"
 #include "convoy/comm/run_ranks.h"
 #include "convoy/comm/types.h"
 #include "convoy/comm/work.h"

@@ -29,28 +29,55 @@ Communicator::Communicator(int rank, int size, CommunicatorOptions options)
     : rank_(rank), size_(size), options_(std::move(options)) {}
 
 OpContext Communicator::next_context(OpKind kind, OpOptions options,
-                                     std::vector<WriteBack> write_backs) {
+                                     std::vector<WriteBack> write_backs, OwnValues own) {
   const auto timeout = options.timeout.value_or(options_.timeout);
   CONVOY_REQUIRE(timeout.count() > 0, kInvalidArgument,
                  describe(CallSite{kind, rank_, options.tag}), ": the timeout must be above 0");
   const auto deadline = Deadline::after(timeout);
-  return OpContext{kind, ++sequence_, std::move(options.tag), deadline, std::move(write_backs)};
+  return OpContext{
+      kind, ++sequence_, std::move(options.tag), deadline, std::move(write_backs), std::move(own)};
 }
 
-WorkPtr Communicator::all_reduce(at::Tensor tensor, ReduceOp op, OpOptions options) {
+ElementRange Communicator::own_part(OpKind kind, const at::Tensor& tensor) {
+  if (!is_plain(tensor)) return {};
+  const std::lock_guard lock(mutex_);
+  return do_own_part(kind, tensor);
+}
+
+void Communicator::require_own(OpKind kind, const std::string& tag, const at::Tensor& tensor,
+                               const OwnValues& own) {
+  if (own.empty()) return;
+  const CallSite site{kind, rank_, tag};
+  const ElementRange part = own_part(kind, tensor);
+  std::int64_t next = part.begin;
+  for (const OwnPiece& piece : own) {
+    require_dense(site, piece.values, "own values");
+    require_same_dtype(site, piece.values, tensor);
+    const auto end = piece.begin + piece.values.numel();
+    CONVOY_REQUIRE(is_plain(piece.values) && piece.begin >= next && end <= part.end,
+                   kInvalidArgument, describe(site), ": own values for elements ", piece.begin,
+                   " to ", end, "; they must be contiguous, in order, apart, and within ",
+                   part.begin, " to ", part.end, " (own_part)");
+    next = end;
+  }
+}
+
+WorkPtr Communicator::all_reduce(at::Tensor tensor, ReduceOp op, OpOptions options, OwnValues own) {
   const CallSite site{OpKind::kAllReduce, rank_, options.tag};
   require_dense(site, tensor, "the tensor");
   require_writable(site, tensor, "the tensor");
   require_reducible(site, tensor.scalar_type(), op);
+  require_own(OpKind::kAllReduce, options.tag, tensor, own);
   std::vector<WriteBack> write_backs;
   auto plain = writable_plain(tensor, write_backs);
   const std::lock_guard lock(mutex_);
-  return do_all_reduce(next_context(OpKind::kAllReduce, std::move(options), std::move(write_backs)),
-                       std::move(plain), op);
+  return do_all_reduce(
+      next_context(OpKind::kAllReduce, std::move(options), std::move(write_backs), std::move(own)),
+      std::move(plain), op);
 }
 
 WorkPtr Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op,
-                                     OpOptions options) {
+                                     OpOptions options, OwnValues own) {
   const CallSite site{OpKind::kReduceScatter, rank_, options.tag};
   require_dense(site, input, "the input");
   require_dense(site, output, "the output");
@@ -61,12 +88,13 @@ WorkPtr Communicator::reduce_scatter(at::Tensor output, at::Tensor input, Reduce
                  ": the input has ", input.numel(), " elements and the output ", output.numel(),
                  "; with ", size_, " ranks the input must have ", size_, " times the output's");
   require_no_overlap(site, output, input, rank_ * static_cast<std::int64_t>(output.nbytes()));
+  require_own(OpKind::kReduceScatter, options.tag, input, own);
   std::vector<WriteBack> write_backs;
   auto plain = writable_plain(output, write_backs);
   const std::lock_guard lock(mutex_);
-  return do_reduce_scatter(
-      next_context(OpKind::kReduceScatter, std::move(options), std::move(write_backs)),
-      std::move(plain), to_plain(input), op);
+  return do_reduce_scatter(next_context(OpKind::kReduceScatter, std::move(options),
+                                        std::move(write_backs), std::move(own)),
+                           std::move(plain), to_plain(input), op);
 }
 
 WorkPtr Communicator::all_gather(at::Tensor output, at::Tensor input, OpOptions options) {

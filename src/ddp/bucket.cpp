@@ -8,6 +8,7 @@
 #include <ATen/ops/as_strided.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace convoy::ddp {
@@ -77,13 +78,7 @@ void GradientSlot::adopt(at::Tensor& grad) const {
   grad = view();
 }
 
-void GradientSlot::copy_from(const at::Tensor& grad) const {
-  const at::NoGradGuard no_grad;
-  at::Tensor target = view();
-  if (!grad.defined()) {
-    target.zero_();
-    return;
-  }
+void GradientSlot::require_fits(const at::Tensor& grad) const {
   CONVOY_REQUIRE(grad.layout() == at::kStrided, kInvalidArgument,
                  "DistributedDataParallel: the gradient of parameter ", name_,
                  " is sparse; build its layer without sparse gradients");
@@ -91,7 +86,33 @@ void GradientSlot::copy_from(const at::Tensor& grad) const {
                  kInvalidArgument, "DistributedDataParallel: the gradient of parameter ", name_,
                  " is ", grad.scalar_type(), " ", grad.sizes(), ", the parameter is ",
                  view_.scalar_type(), " ", view_.sizes());
+}
+
+void GradientSlot::copy_from(const at::Tensor& grad) const {
+  const at::NoGradGuard no_grad;
+  at::Tensor target = view();
+  if (!grad.defined()) {
+    target.zero_();
+    return;
+  }
+  require_fits(grad);
   target.copy_(grad);
+}
+
+at::Tensor GradientSlot::share(const at::Tensor& grad, ElementRange own) const {
+  const at::NoGradGuard no_grad;
+  require_fits(grad);
+  if (own.empty() || grad.strides() != view_.strides() || grad.is_conj() || grad.is_neg() ||
+      !grad.is_non_overlapping_and_dense()) {
+    view().copy_(grad);
+    return {};
+  }
+  const auto flat = [](const at::Tensor& tensor, std::int64_t begin, std::int64_t end) {
+    return at::as_strided(tensor, {end - begin}, {1}, tensor.storage_offset() + begin);
+  };
+  flat(view_, 0, own.begin).copy_(flat(grad, 0, own.begin));
+  flat(view_, own.end, numel()).copy_(flat(grad, own.end, numel()));
+  return flat(grad, own.begin, own.end);
 }
 
 at::Tensor GradientSlot::view() const { return view_.variable_data(); }
@@ -114,13 +135,18 @@ Usage GradientSlot::read_usage() const {
 }
 
 Bucket::Bucket(const BucketPlan& plan, std::size_t index, std::span<const Parameter> parameters,
-               const at::Tensor& flat)
-    : name_(bucket_name(plan, index, parameters)) {
+               const at::Tensor& flat, Communicator& communicator)
+    : left_(plan.slots.size()), name_(bucket_name(plan, index, parameters)) {
   const at::NoGradGuard no_grad;
   data_ = flat.narrow(0, plan.begin, plan.numel);
+  const ElementRange own = communicator.own_part(OpKind::kAllReduce, data_);
   slots_.reserve(plan.slots.size());
   for (const SlotPlan& slot : plan.slots) {
     slots_.emplace_back(slot, parameters[slot.parameter], flat);
+    const std::int64_t begin = slot.begin - plan.begin;
+    begins_.push_back(begin);
+    own_ranges_.push_back({std::clamp<std::int64_t>(own.begin - begin, 0, slot.numel),
+                           std::clamp<std::int64_t>(own.end - begin, 0, slot.numel)});
   }
 }
 
@@ -131,6 +157,18 @@ void Bucket::rearm() {
   work_.reset();
   state_ = BucketState::kFilling;
   awaited_ = slots_.size();
+  left_.assign(slots_.size(), {});
+}
+
+void Bucket::take(std::size_t slot, at::Tensor& grad) {
+  left_[slot].reset();
+  if (slots_[slot].holds(grad)) return;
+  left_[slot] = slots_[slot].share(grad, own_ranges_[slot]);
+  if (!left_[slot].defined()) grad = slots_[slot].view();
+}
+
+void Bucket::settle_gradient(std::size_t slot, at::Tensor& grad) const {
+  if (left_[slot].defined()) grad = slots_[slot].view();
 }
 
 void Bucket::count_ready() {
@@ -140,7 +178,12 @@ void Bucket::count_ready() {
 
 void Bucket::launch(Communicator& communicator, std::string tag) {
   enter(BucketState::kLaunched);
-  work_ = communicator.all_reduce(data_, ReduceOp::kAvg, {.tag = std::move(tag)});
+  OwnValues own;
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (left_[i].defined()) own.push_back({begins_[i] + own_ranges_[i].begin, std::move(left_[i])});
+    left_[i].reset();
+  }
+  work_ = communicator.all_reduce(data_, ReduceOp::kAvg, {.tag = std::move(tag)}, std::move(own));
 }
 
 void Bucket::finish() {

@@ -29,11 +29,16 @@ class GradientSlot {
   GradientSlot(const SlotPlan& plan, const Parameter& parameter, const at::Tensor& flat);
 
   std::size_t parameter() const noexcept { return parameter_; }
+  std::int64_t numel() const noexcept { return view_.numel(); }
   /// True if `grad` is this place seen with the parameter's geometry.
   bool holds(const at::Tensor& grad) const;
   /// Makes `grad` a view of this place, with its values copied here if they are not here yet.
   /// Errors: kInvalidArgument (sparse, other dtype or shape), naming the parameter.
   void adopt(at::Tensor& grad) const;
+  /// Copies only the values of `grad` that other ranks read and returns the rest, flat, maybe
+  /// empty: elements `own` of this place, which stay in `grad`. Nothing, and a plain copy, where
+  /// they do not lie in memory as here. Errors as adopt.
+  at::Tensor share(const at::Tensor& grad, ElementRange own) const;
   /// Copies the values of `grad` here and leaves it as it is; an undefined one counts as zeros.
   void copy_from(const at::Tensor& grad) const;
   /// A tensor over this place, fresh each time: what users do to it does not touch the slot.
@@ -43,6 +48,8 @@ class GradientSlot {
   Usage read_usage() const;
 
  private:
+  void require_fits(const at::Tensor& grad) const;
+
   std::size_t parameter_;
   std::string name_;
   at::Tensor view_;   ///< Sizes and strides of the parameter. Never handed out.
@@ -56,11 +63,15 @@ enum class BucketState {
   kReopened,  ///< Reduced once in this backward, and more is being added: to be reduced again.
 };
 
+/// Note [Gradients that stay]
+/// Of each bucket one part is read by this rank alone, because it does the sums there (own_part).
+/// Gradients are not copied into that part: the reduction reads them where backward left them, and
+/// lets go of them when it is complete. It writes the means into the bucket as it does everywhere.
 /// Not thread-safe.
 class Bucket {
  public:
   Bucket(const BucketPlan& plan, std::size_t index, std::span<const Parameter> parameters,
-         const at::Tensor& flat);
+         const at::Tensor& flat, Communicator& communicator);
 
   const std::vector<GradientSlot>& slots() const noexcept { return slots_; }
   /// "bucket 2 (blocks.3.up.weight ..)": its index and first parameter.
@@ -70,6 +81,11 @@ class Bucket {
 
   /// Starts a backward: all slots are awaited.
   void rearm();
+  /// The gradient of a slot has arrived and will be reduced in this backward: its values go where
+  /// the reduction finds them. `grad` must stay as it is until settle_gradient. Errors as adopt.
+  void take(std::size_t slot, at::Tensor& grad);
+  /// Before launch: makes `grad` a view of the slot if it was left where it was.
+  void settle_gradient(std::size_t slot, at::Tensor& grad) const;
   /// One slot of this backward is complete.
   void count_ready();
   bool is_ready() const noexcept { return awaited_ == 0; }
@@ -85,6 +101,9 @@ class Bucket {
   void enter(BucketState to);
 
   std::vector<GradientSlot> slots_;
+  std::vector<std::int64_t> begins_;      ///< Of the slots, in the bucket.
+  std::vector<ElementRange> own_ranges_;  ///< Of each slot: what this rank alone reads.
+  std::vector<at::Tensor> left_;          ///< By slot: own values in the gradient itself.
   at::Tensor data_;
   std::string name_;
   BucketState state_ = BucketState::kFilling;

@@ -65,7 +65,7 @@ void Reducer::build_buckets(const Plan& plan) {
     const auto flat = std::find_if(flats_.begin(), flats_.end(),
                                    [&](const auto& entry) { return entry.first == bucket.dtype; });
     CONVOY_CHECK(flat != flats_.end());
-    buckets_.emplace_back(bucket, index, parameters_, flat->second);
+    buckets_.emplace_back(bucket, index, parameters_, flat->second, *comm_);
     for (std::size_t slot = 0; slot < bucket.slots.size(); ++slot) {
       places_[bucket.slots[slot].parameter] = {index, slot};
     }
@@ -188,7 +188,7 @@ void Reducer::after_accumulate(std::size_t parameter, bool defined) {
   pass.last_gradient_ns = trace::now_ns();
   at::Tensor& grad = parameters_[parameter].tensor.mutable_grad();
   if (defined && grad.defined()) {
-    slot_of(parameter).adopt(grad);
+    take(parameter, grad, pass);
     seen_[parameter] = Seen::kGradient;
   } else if (seen_[parameter] == Seen::kNothing) {
     seen_[parameter] = Seen::kUndefined;
@@ -205,6 +205,13 @@ void Reducer::after_accumulate(std::size_t parameter, bool defined) {
   comm_->poll();
 }
 
+void Reducer::take(std::size_t parameter, at::Tensor& grad, const BackwardPass& pass) {
+  const Place place = places_[parameter];
+  Bucket& bucket = buckets_[place.bucket];
+  if (pass.synchronised) return bucket.take(place.slot, grad);
+  bucket.slots()[place.slot].adopt(grad);
+}
+
 void Reducer::launch_ready(BackwardPass& pass) {
   for (; pass.next_bucket < buckets_.size() && buckets_[pass.next_bucket].is_ready();
        ++pass.next_bucket) {
@@ -215,7 +222,11 @@ void Reducer::launch_ready(BackwardPass& pass) {
 }
 
 void Reducer::launch(Bucket& bucket, BackwardPass& pass) {
-  for (const GradientSlot& slot : bucket.slots()) complete(slot, pass);
+  for (std::size_t i = 0; i < bucket.slots().size(); ++i) {
+    const GradientSlot& slot = bucket.slots()[i];
+    bucket.settle_gradient(i, parameters_[slot.parameter()].tensor.mutable_grad());
+    complete(slot, pass);
+  }
   bucket.launch(*comm_, tag_of(bucket, pass));
   stats_.reduced_bytes += bucket.bytes();
 }

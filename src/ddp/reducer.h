@@ -100,6 +100,8 @@ class Reducer final : public GradientListener,
   const GradientSlot& slot_of(std::size_t parameter) const;
 
   void begin_backward(BackwardPass::Begin begin);
+  /// Brings an arrived gradient to its bucket.
+  void take(std::size_t parameter, at::Tensor& grad, const BackwardPass& pass);
   void launch_ready(BackwardPass& pass);
   void launch(Bucket& bucket, BackwardPass& pass);
   /// Writes the slot's usage, and its gradient if that did not arrive in this backward.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "convoy/base/error.h"
+#include "convoy/comm/own_values.h"
 #include "convoy/comm/types.h"
 #include "convoy/comm/work.h"
 
@@ -32,6 +33,7 @@ struct OpContext {
   std::string tag;
   Deadline deadline;
   std::vector<WriteBack> write_backs;  ///< To be done, in order, before the operation is complete.
+  OwnValues own;                       ///< Reductions; inside of the range that own_part() gave.
 };
 
 /// A group of ranks that can talk. Every rank must call the same operations in the same order; the
@@ -54,11 +56,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   trace::Sink* trace_sink() const noexcept { return options_.trace.get(); }
 
   /// Combines `tensor` over the ranks, in place. Same shape and dtype everywhere.
-  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum, OpOptions options = {});
+  /// With `own`, values of this rank inside of own_part() are read from there.
+  WorkPtr all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::kSum, OpOptions options = {},
+                     OwnValues own = {});
   /// `input` has size() x output.numel() elements; rank r gets the combined r-th part in `output`.
-  /// `output` may be a view of `input`'s own r-th part.
+  /// `output` may be a view of `input`'s own r-th part. `own` as in all_reduce.
   WorkPtr reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op = ReduceOp::kSum,
-                         OpOptions options = {});
+                         OpOptions options = {}, OwnValues own = {});
+  /// The elements of `tensor` whose values no other rank reads when it is passed to `kind`
+  /// (all_reduce, reduce_scatter): this rank combines them. They need not be copied there, see
+  /// OwnValues. Empty where the backend does not work that way, and for tensors that it stages.
+  ElementRange own_part(OpKind kind, const at::Tensor& tensor);
   /// `output` has size() x input.numel() elements and gets the inputs in rank order. `input` may be
   /// a view of `output`'s own r-th part.
   WorkPtr all_gather(at::Tensor output, at::Tensor input, OpOptions options = {});
@@ -103,8 +111,14 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   virtual WorkPtr do_barrier(const OpContext& context) = 0;
   virtual at::Tensor do_allocate(const OpContext& context, std::int64_t numel, at::ScalarType dtype,
                                  bool shared) = 0;
+  virtual ElementRange do_own_part(OpKind /*kind*/, const at::Tensor& /*tensor*/) const {
+    return {};
+  }
 
-  OpContext next_context(OpKind kind, OpOptions options, std::vector<WriteBack> write_backs = {});
+  OpContext next_context(OpKind kind, OpOptions options, std::vector<WriteBack> write_backs = {},
+                         OwnValues own = {});
+  void require_own(OpKind kind, const std::string& tag, const at::Tensor& tensor,
+                   const OwnValues& own);
   WorkPtr gather_into(std::vector<at::Tensor> outputs, at::Tensor input, OpOptions options,
                       std::vector<WriteBack> write_backs);
   at::Tensor allocate_checked(std::int64_t numel, at::ScalarType dtype, OpOptions options,

@@ -4,6 +4,7 @@
 #include "comm/host/arena.h"
 #include "comm/host/host_group.h"
 #include "comm/host/liveness.h"
+#include "comm/host/moves.h"
 #include "comm/host/op_header.h"
 #include "comm/host/progress.h"
 #include "comm/host/rendezvous.h"
@@ -83,6 +84,8 @@ class HostCommunicator final : public Communicator {
   at::Tensor do_allocate(const OpContext& context, std::int64_t numel, at::ScalarType dtype,
                          bool shared) override;
 
+  ElementRange do_own_part(OpKind kind, const at::Tensor& tensor) const override;
+
   Operation prepare(const OpContext& context, const at::Tensor& input);
   WorkPtr start(Operation op);
   OperationPtr start_operation(Operation op);
@@ -140,6 +143,7 @@ void HostCommunicator::wait(const Operation& op) {
 
 Operation HostCommunicator::prepare(const OpContext& context, const at::Tensor& input) {
   Operation op{.context = context, .header = make_header(context), .input = input};
+  op.own = std::move(op.context.own);  // Released with the input.
   if (!input.defined()) return op;
   op.header.dtype = static_cast<std::int8_t>(input.scalar_type());
   op.header.count = input.numel();
@@ -158,6 +162,13 @@ OperationPtr HostCommunicator::start_operation(Operation op) {
 WorkPtr HostCommunicator::start(Operation op) {
   return std::make_shared<HostWork>(std::static_pointer_cast<HostCommunicator>(shared_from_this()),
                                     start_operation(std::move(op)));
+}
+
+ElementRange HostCommunicator::do_own_part(OpKind kind, const at::Tensor& tensor) const {
+  if (tensor.numel() == 0 || arena_.locate(tensor.const_data_ptr(), tensor.nbytes()) == kOnStage) {
+    return {};
+  }
+  return slice_of(kind, tensor.numel(), tensor.element_size(), rank(), size());
 }
 
 WorkPtr HostCommunicator::do_all_reduce(const OpContext& context, at::Tensor tensor, ReduceOp op) {

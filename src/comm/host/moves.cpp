@@ -2,6 +2,7 @@
 #include "comm/host/moves.h"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 namespace convoy {
@@ -22,50 +23,70 @@ bool is_staged_anywhere(const HostGroup& group, const Operation& op) {
   return false;
 }
 
+// Results from this size on go past the caches: they would push everything else out of them.
+constexpr std::int64_t kStreamFrom = std::int64_t{8} << 20;
+
 StoreMode store_mode(std::int64_t bytes) {
-  constexpr std::int64_t kStreamFrom = std::int64_t{8} << 20;
   return bytes >= kStreamFrom ? StoreMode::kStreaming : StoreMode::kThroughCache;
 }
 
-void all_reduce_direct(const HostGroup& group, const Arena& arena, Operation& op) {
-  // Slices begin at cache lines of the buffer, so that no two ranks write one line.
-  const auto per_line = 64 / op.element_bytes();
-  const auto lines = (op.header.count + per_line - 1) / per_line;
-  const auto cut = [&](int r) {
-    return std::min(op.header.count, lines * r / group.size() * per_line);
+/// Combines elements `range` of the ranks' buffers `sources`, which begin at element 0, into the
+/// targets, which begin at range.begin. This rank's values come from op.own where they lie there.
+void reduce_range(const HostGroup& group, Operation& op, ElementRange range,
+                  std::span<const std::byte* const> sources, std::span<std::byte* const> targets,
+                  StoreMode store) {
+  const auto item = op.element_bytes();
+  const auto own_rank = static_cast<std::size_t>(group.rank());
+  const auto run = [&](std::int64_t begin, std::int64_t end, const std::byte* own) {
+    if (begin >= end) return;
+    std::vector<const std::byte*> from(sources.begin(), sources.end());
+    for (auto& source : from) source += begin * item;
+    if (own != nullptr) from[own_rank] = own;
+    std::vector<std::byte*> to(targets.begin(), targets.end());
+    for (auto& target : to) target += (begin - range.begin) * item;
+    reduce({op.dtype(), op.reduce, from, to, end - begin, store});
   };
-  const auto begin = cut(group.rank());
-  const auto count = cut(group.rank() + 1) - begin;
-  if (count == 0) return;
+  auto at = range.begin;
+  for (const OwnPiece& piece : op.own) {
+    run(at, piece.begin, nullptr);
+    at = piece.begin + piece.values.numel();
+    run(piece.begin, at, static_cast<const std::byte*>(piece.values.const_data_ptr()));
+  }
+  run(at, range.end, nullptr);
+  op.copied_bytes += targets.size() * static_cast<std::uint64_t>(range.numel() * item);
+}
+
+void all_reduce_direct(const HostGroup& group, const Arena& arena, Operation& op) {
+  const auto slice =
+      slice_of(OpKind::kAllReduce, op.header.count, op.element_bytes(), group.rank(), group.size());
+  if (slice.empty()) return;
   std::vector<const std::byte*> sources;
   std::vector<std::byte*> targets;
   const auto bytes = op.header.count * op.element_bytes();
   for (int r = 0; r < group.size(); ++r) {
     auto* buffer = arena.address(group.record(r, op.sequence()).header.location,
-                                 static_cast<std::size_t>(bytes)) +
-                   begin * op.element_bytes();
+                                 static_cast<std::size_t>(bytes));
     sources.push_back(buffer);
+    auto* target = buffer + slice.begin * op.element_bytes();
     // Ranks may have passed the same shared memory.
-    if (std::find(targets.begin(), targets.end(), buffer) == targets.end()) {
-      targets.push_back(buffer);
+    if (std::find(targets.begin(), targets.end(), target) == targets.end()) {
+      targets.push_back(target);
     }
   }
-  reduce({op.dtype(), op.reduce, sources, targets, count, store_mode(bytes)});
-  op.copied_bytes += targets.size() * static_cast<std::uint64_t>(count * op.element_bytes());
+  reduce_range(group, op, slice, sources, targets, store_mode(bytes));
 }
 
 void reduce_scatter_direct(const HostGroup& group, const Arena& arena, Operation& op) {
-  const auto count = op.header.count / group.size();
-  const auto bytes = count * op.element_bytes();
+  const auto slice = slice_of(OpKind::kReduceScatter, op.header.count, op.element_bytes(),
+                              group.rank(), group.size());
+  const auto bytes = op.header.count * op.element_bytes();
   std::vector<const std::byte*> sources;
   for (int r = 0; r < group.size(); ++r) {
     sources.push_back(arena.address(group.record(r, op.sequence()).header.location,
-                                    static_cast<std::size_t>(bytes * group.size())) +
-                      group.rank() * bytes);
+                                    static_cast<std::size_t>(bytes)));
   }
   std::byte* const target = bytes_of(op.outputs.front());
-  reduce({op.dtype(), op.reduce, sources, {&target, 1}, count, store_mode(bytes)});
-  op.copied_bytes += static_cast<std::uint64_t>(bytes);
+  reduce_range(group, op, slice, sources, {&target, 1}, store_mode(bytes / group.size()));
 }
 
 void all_gather_direct(const HostGroup& group, const Arena& arena, Operation& op) {
@@ -94,6 +115,25 @@ void copy_counted(Operation& op, std::byte* target, const std::byte* source, std
   if (bytes <= 0 || target == source) return;
   copy_bytes(target, source, static_cast<std::size_t>(bytes), store);
   op.copied_bytes += static_cast<std::uint64_t>(bytes);
+}
+
+ElementRange slice_of(OpKind kind, std::int64_t count, std::int64_t element_bytes, int rank,
+                      int size) {
+  if (kind == OpKind::kReduceScatter) return {rank * (count / size), (rank + 1) * (count / size)};
+  if (kind != OpKind::kAllReduce) return {};
+  const auto per_line = std::max<std::int64_t>(64 / element_bytes, 1);
+  const auto lines = (count + per_line - 1) / per_line;
+  const auto cut = [&](int r) { return std::min(count, lines * r / size * per_line); };
+  return {cut(rank), cut(rank + 1)};
+}
+
+void put_own_values_in(Operation& op) {
+  for (const OwnPiece& piece : op.own) {
+    copy_counted(op, bytes_of(op.input) + piece.begin * op.element_bytes(),
+                 static_cast<const std::byte*>(piece.values.const_data_ptr()),
+                 static_cast<std::int64_t>(piece.values.nbytes()), StoreMode::kThroughCache);
+  }
+  op.own.clear();
 }
 
 OpRoute choose_route(const HostGroup& group, const Operation& op, bool is_matched) {

@@ -27,6 +27,12 @@ void Operation::enter(OpState to) {
   state = to;
 }
 
+void Operation::release() {
+  input.reset();
+  outputs.clear();
+  own.clear();
+}
+
 std::int64_t Operation::payload_bytes() const {
   std::int64_t bytes = 0;
   for (const auto& output : outputs) bytes += static_cast<std::int64_t>(output.nbytes());

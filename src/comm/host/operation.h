@@ -39,6 +39,7 @@ struct Operation {
   ReduceOp reduce = ReduceOp::kSum;
   at::Tensor input = {};                 ///< What peers read; undefined where there is nothing.
   std::vector<at::Tensor> outputs = {};  ///< One; all_gather: one for each rank; barrier: none.
+  OwnValues own = {};                    ///< What this rank reads instead of its input.
   std::int64_t largest_part = 0;         ///< all_gather: bytes of the largest input of any rank.
 
   OpState state = OpState::kQueued;
@@ -60,6 +61,8 @@ struct Operation {
   std::int64_t element_bytes() const {
     return static_cast<std::int64_t>(c10::elementSize(dtype()));
   }
+  /// Lets go of the caller's tensors.
+  void release();
   /// The caller's bytes: of the result.
   std::int64_t payload_bytes() const;
 };

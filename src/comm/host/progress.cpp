@@ -130,6 +130,7 @@ bool Progress::choose_routes() {
     if (op->route == OpRoute::kUnknown) break;
     ++routed_;
     if (op->route == OpRoute::kStaged) {
+      put_own_values_in(*op);
       op->stage = plan_stage_of(group_, *op);
       to_fill_.push_back(op);
       to_use_.push_back(op);
@@ -271,8 +272,7 @@ void Progress::complete(Operation& op) {
                     trace::now_ns(), op.payload_bytes()});
   }
   op.enter(OpState::kDone);
-  op.input.reset();
-  op.outputs.clear();
+  op.release();
   group_.wake_own();
 }
 
@@ -296,8 +296,7 @@ bool Progress::retire() {
 void Progress::fail_all() noexcept {
   for (auto& op : in_flight_) {
     if (!op->is_over()) op->state = OpState::kFailed;
-    op->input.reset();
-    op->outputs.clear();
+    op->release();
   }
   in_flight_.clear();
   to_move_.clear();

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Collects small writes. Errors of all calls: kSystem naming the path.
 class DurableFile {
@@ -35,4 +35,4 @@ void sync_folder(const std::filesystem::path& folder);
 /// The folder that holds `path`: "." for a bare name.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 constexpr std::int64_t kNoError = -1;
@@ -55,4 +55,4 @@ void on_first_rank(Communicator* comm, const std::function<void()>& task) {
   first.agree();
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -8,7 +8,7 @@
 #include <optional>
 #include <unordered_set>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 std::vector<StateItem> parameters_of(const SpanExchange& exchange) {
@@ -56,4 +56,4 @@ void load_model(const std::filesystem::path& path, std::span<const ShardSpan> sp
   first.agree();
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

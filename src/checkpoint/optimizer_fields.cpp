@@ -7,7 +7,7 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 template <class State>
@@ -76,4 +76,4 @@ std::unique_ptr<torch::optim::OptimizerParamState> make_state(OptimizerFamily fa
   return state;
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

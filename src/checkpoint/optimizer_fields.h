@@ -9,7 +9,7 @@
 #include <memory>
 #include <string_view>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 enum class OptimizerFamily { kAdam, kAdamW, kSgd };
 
@@ -38,4 +38,4 @@ OptimizerFields fields_of(OptimizerFamily family, const torch::optim::OptimizerP
 std::unique_ptr<torch::optim::OptimizerParamState> make_state(OptimizerFamily family,
                                                               const OptimizerFields& fields);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

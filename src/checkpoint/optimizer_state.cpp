@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 using torch::optim::Optimizer;
@@ -280,4 +280,4 @@ void load_optimizer(const std::filesystem::path& path, std::span<const ShardSpan
             [&] { return &file.emplace(path); });
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -8,7 +8,7 @@
 #include <system_error>
 #include <utility>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 namespace fs = std::filesystem;
@@ -114,4 +114,4 @@ StateDict load_safetensors(const fs::path& path) {
   return tensors;
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the data would have to be turned");
@@ -103,4 +103,4 @@ at::Tensor SafetensorsFile::read(const TensorInfo& tensor) const {
   return value;
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 using Json = nlohmann::json;
@@ -295,4 +295,4 @@ std::string format_header(const std::vector<TensorInfo>& tensors, const Metadata
   return text;
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

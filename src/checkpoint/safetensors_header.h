@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// The longest header that is read or written: millions of tensors.
 inline constexpr std::int64_t kMostHeaderBytes = std::int64_t{512} << 20;
@@ -30,4 +30,4 @@ void place_tensors(std::vector<TensorInfo>& tensors);
 /// Errors: kInvalidArgument for names that are not UTF-8 or come twice, and a header too long.
 std::string format_header(const std::vector<TensorInfo>& tensors, const Metadata& metadata);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <numeric>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 std::vector<std::size_t> file_order(const std::vector<TensorInfo>& tensors) {
   std::vector<std::size_t> order(tensors.size());
@@ -50,4 +50,4 @@ void SafetensorsWriter::finish() {
   file_->finish();
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

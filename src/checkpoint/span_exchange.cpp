@@ -13,7 +13,7 @@
 #include <numeric>
 #include <utility>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 constexpr std::int64_t kChunkBytes = std::int64_t{4} << 20;
@@ -173,4 +173,4 @@ void SpanExchange::scatter(std::size_t index, const at::Tensor& piece, const Giv
   torch::autograd::impl::bump_version(piece);
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Knows which rank holds what of each span's tensor. `gather` and `scatter` serve any tensor that
 /// is cut like the span: the parameter itself, or the state of its optimizer.
@@ -56,4 +56,4 @@ class SpanExchange {
   std::vector<std::vector<Piece>> pieces_;  ///< By span and rank; empty for a replicated span.
 };
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -10,7 +10,7 @@
 
 #include <fcntl.h>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,4 +82,4 @@ void write_file_durably(const fs::path& path, const std::string& content) {
   sync_folder(folder_of(path));
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -3,7 +3,7 @@
 
 #include "convoy/base/check.h"
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 StateItem item_like_span(const SpanExchange& exchange, std::size_t span, std::string name,
                          const at::Tensor& piece) {
@@ -60,4 +60,4 @@ void require_all_known(const StateSource& source,
   }
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

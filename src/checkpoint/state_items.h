@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// One tensor of a state: cut like a span, or the same number on all ranks.
 struct StateItem {
@@ -40,4 +40,4 @@ void require_like(const StateSource& source, const TensorInfo& wanted);
 void require_all_known(const StateSource& source,
                        const std::function<bool(const std::string&)>& is_known, const char* where);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

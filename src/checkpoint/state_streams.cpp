@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstring>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 std::int64_t StateSource::read_whole_number(const std::string& name) const {
   const auto info = find(name);
@@ -69,4 +69,4 @@ void DictSink::write(const std::string& name, const void* data, std::size_t byte
   done_ += bytes;
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Named whole tensors to read. Thread rule: one thread at a time.
 class StateSource {
@@ -94,4 +94,4 @@ class DictSink final : public StateSink {
   std::size_t done_ = 0;
 };
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

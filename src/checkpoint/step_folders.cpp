@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,4 @@ void remove_partial_folders(const fs::path& folder) {
   }
 }
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -7,7 +7,7 @@
 #include <functional>
 #include <optional>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Collects what goes wrong on rank 0 between collective calls, so that no rank waits for one that
 /// has thrown: `run` the work, keep to the collective calls, then `agree`.
@@ -32,4 +32,4 @@ class FirstRank {
 /// run() and agree() in one. Collective.
 void on_first_rank(Communicator* comm, const std::function<void()>& task);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <span>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Writes every span's whole tensor under its name to the safetensors file `path`, by rank 0, as
 /// the pieces come in: no rank holds more than a few MiB beyond its own. Not atomic: write into a
@@ -26,4 +26,4 @@ void save_model(const std::filesystem::path& path, std::span<const ShardSpan> sp
 void load_model(const std::filesystem::path& path, std::span<const ShardSpan> spans,
                 Communicator* comm);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <span>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Note [Optimizer state by name]
 /// Names are those of PyTorch's flattened optimizer state dict: "state.<parameter>.exp_avg" and so
@@ -49,4 +49,4 @@ void save_optimizer(const std::filesystem::path& path, std::span<const ShardSpan
 void load_optimizer(const std::filesystem::path& path, std::span<const ShardSpan> spans,
                     torch::optim::Optimizer& optimizer, Communicator* comm);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

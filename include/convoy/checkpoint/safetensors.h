@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 using StateDict = torch::OrderedDict<std::string, at::Tensor>;
 /// The texts of a file's `__metadata__`.
@@ -74,9 +74,9 @@ void save_safetensors(const std::filesystem::path& path, const StateDict& tensor
 /// share their memory. Errors as SafetensorsFile.
 StateDict load_safetensors(const std::filesystem::path& path);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving
 
 namespace convoy {
-using checkpoint::load_safetensors;
-using checkpoint::save_safetensors;
+using saving::load_safetensors;
+using saving::save_safetensors;
 }  // namespace convoy

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 class DurableFile;
 
@@ -39,4 +39,4 @@ class SafetensorsWriter {
   std::int64_t left_ = 0;
 };
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

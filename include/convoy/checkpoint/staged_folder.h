@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 /// Files are written to `path()`, a folder beside `target` whose name begins with a dot and ends in
 /// ".partial"; commit() gives it its name. A crash at any moment leaves what was there before, or
@@ -32,4 +32,4 @@ class StagedFolder {
 /// Error: kSystem.
 void write_file_durably(const std::filesystem::path& path, const std::string& content);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-namespace convoy::checkpoint {
+namespace convoy::saving {
 
 struct StepFolder {
   std::int64_t step = 0;
@@ -31,4 +31,4 @@ void set_latest(const std::filesystem::path& folder, std::int64_t step);
 /// Removes what saves that were killed have left in `folder`. Error: kSystem.
 void remove_partial_folders(const std::filesystem::path& folder);
 
-}  // namespace convoy::checkpoint
+}  // namespace convoy::saving

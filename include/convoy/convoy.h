@@ -9,6 +9,7 @@
 #include "convoy/base/error.h"
 #include "convoy/base/exception_text.h"
 #include "convoy/base/fd.h"
+#include "convoy/base/freed_memory.h"
 #include "convoy/base/hash.h"
 #include "convoy/base/log.h"
 #include "convoy/base/parse.h"

@@ -19,6 +19,10 @@ constexpr auto kBorrowed = EnvGroup::kBorrowed;
 constexpr auto kBuild = EnvGroup::kBuild;
 
 constexpr std::array kVariables{
+    EnvVariable{
+        "CONVOY_ALLOCATOR", kUser, "keep",
+        "`keep`: programs over `guarded_main` let malloc keep large blocks that were freed, "
+        "for the next step. `system`: it stays as the C library has it."},
     EnvVariable{"CONVOY_LOG", kUser, "warn",
                 "How much is logged to stderr: `error`, `warn`, `info` or `debug`."},
     EnvVariable{"CONVOY_TIMEOUT", kUser, "600s",
@@ -173,6 +177,12 @@ Environment read_environment(const EnvLookup& lookup) {
     const auto level = parse_log_level(*text);
     if (level) env.log_level = *level;
     if (!level) parser.complain("CONVOY_LOG", *text, "error, warn, info or debug");
+  }
+  if (const auto text = parser.text("CONVOY_ALLOCATOR")) {
+    env.keeps_freed_memory = *text != "system";
+    if (*text != "system" && *text != "keep") {
+      parser.complain("CONVOY_ALLOCATOR", *text, "keep or system");
+    }
   }
   return env;
 }

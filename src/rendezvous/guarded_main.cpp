@@ -4,6 +4,7 @@
 #include "convoy/base/check.h"
 #include "convoy/base/env.h"
 #include "convoy/base/exception_text.h"
+#include "convoy/base/freed_memory.h"
 #include "convoy/base/standard_streams.h"
 #include "convoy/control/control_client.h"
 #include "rendezvous/launch_environment.h"
@@ -55,6 +56,7 @@ int end_with(ErrorKind kind, std::optional<int> about, const std::string& text) 
 
 int guarded_main(int argc, char** argv, int (*body)(int argc, char** argv)) {
   hold_standard_streams();
+  if (read_environment().keeps_freed_memory) keep_freed_memory();
   try {
     return body(argc, argv);
   } catch (const Error& error) {

@@ -57,6 +57,9 @@ TEST_CASE("Values are parsed, and what is malformed is listed") {
   const auto env = environment({{"CONVOY_LOG", "debug"}, {"CONVOY_TIMEOUT", "500ms"}});
   CHECK(env.problems.empty());
   CHECK(env.log_level == LogLevel::kDebug);
+  CHECK(env.keeps_freed_memory);
+  CHECK_FALSE(environment({{"CONVOY_ALLOCATOR", "system"}}).keeps_freed_memory);
+  CHECK(environment({{"CONVOY_ALLOCATOR", "jemalloc"}}).problems.size() == 1);
   CHECK(env.timeout == 500ms);
 
   const auto bad = environment({{"RANK", "x"},

@@ -53,6 +53,7 @@ struct Environment {
   std::optional<std::int64_t> generation;           ///< CONVOY_GENERATION
   std::optional<std::chrono::nanoseconds> timeout;  ///< CONVOY_TIMEOUT
   LogLevel log_level = LogLevel::kWarn;             ///< CONVOY_LOG
+  bool keeps_freed_memory = true;                   ///< CONVOY_ALLOCATOR
   /// One sentence for each variable that is set to something it cannot be.
   std::vector<std::string> problems;
 };

@@ -45,6 +45,7 @@
 #include "convoy/ddp/outputs.h"
 #include "convoy/ddp/replica.h"
 #include "convoy/ddp/state_dict.h"
+#include "convoy/ddp/zero.h"
 #include "convoy/flat/layout.h"
 #include "convoy/flat/shard_span.h"
 #include "convoy/fsdp/fsdp.h"

@@ -20,8 +20,10 @@ constexpr double kMiB = 1024.0 * 1024.0;
 constexpr double kDefaultCapMb = 25;
 constexpr double kDefaultFirstCapMb = 1;
 
-BucketLimits limits_of(const DistributedDataParallelOptions& options) {
-  const double cap = options.bucket_cap_mb.value_or(kDefaultCapMb);
+BucketLimits limits_of(const DistributedDataParallelOptions& options, const Communicator& comm) {
+  const auto preferred = comm.preferred_bytes();
+  const double most = preferred ? static_cast<double>(*preferred) / kMiB : kDefaultCapMb;
+  const double cap = options.bucket_cap_mb.value_or(std::min(kDefaultCapMb, most));
   const double first = options.first_bucket_cap_mb.value_or(
       options.bucket_cap_mb ? *options.bucket_cap_mb : kDefaultFirstCapMb);
   return {.first_bytes = static_cast<std::int64_t>(first * kMiB),
@@ -42,7 +44,7 @@ Reducer::Reducer(std::vector<Parameter> parameters, CommunicatorPtr comm,
     : parameters_(std::move(parameters)),
       comm_(std::move(comm)),
       find_unused_(options.find_unused_parameters),
-      limits_(limits_of(options)),
+      limits_(limits_of(options, *comm_)),
       seen_(parameters_.size(), Seen::kNothing),
       expected_(parameters_.size(), 1),
       hooks_(parameters_, *this) {

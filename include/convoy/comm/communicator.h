@@ -88,6 +88,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   /// Error: kInvalidArgument where shares_memory() is false.
   at::Tensor allocate_shared(std::int64_t numel, at::ScalarType dtype, OpOptions options = {});
 
+  /// The most bytes that one reduction should take, where less is faster: absent if calls are dear
+  /// and the more bytes the better.
+  virtual std::optional<std::int64_t> preferred_bytes() const noexcept { return std::nullopt; }
+
   /// Lets operations in flight advance, without waiting. Cheap when there are none.
   virtual void poll() = 0;
   /// Fails the group on all ranks with `error`, unless it has failed already.

@@ -8,9 +8,9 @@ namespace convoy {
 
 /// Must be the same on all ranks; compared when wrapping. Names and defaults are PyTorch's.
 struct DistributedDataParallelOptions {
-  /// Upper bound of a gradient bucket in MiB. Unset: 25, and the first bucket 1 so that it can
-  /// start early. A parameter that is larger has a bucket of its own. The size never changes a
-  /// result.
+  /// Upper bound of a gradient bucket in MiB. Unset: 25, or what the communicator prefers if that
+  /// is less (4 on the host backend), and the first bucket 1 so that it can start early. A
+  /// parameter that is larger has a bucket of its own. The size never changes a result.
   std::optional<double> bucket_cap_mb = {};
   /// Upper bound of the first bucket in MiB. Unset: 1 if bucket_cap_mb is unset, else
   /// bucket_cap_mb.

@@ -16,6 +16,7 @@ OWN_FLAGS = {
     "--steps": "--steps before the '--'",
     "--data": "--data before the '--'",
     "--json": "--out: the folder holds <strategy>.jsonl",
+    "--trace": "--out: the folder holds <strategy>.trace.json",
     "--threads": "--ranks: each rank has one thread on a core of its own",
     "--help": "train_gpt --help",
     "--version": "train_gpt --version",

@@ -20,6 +20,7 @@ sys.dont_write_bytecode = True  # Nothing of ours appears in a clean checkout.
 
 import bench_cli
 import bench_ground
+import bench_report
 import bench_runs
 import bench_summary
 import bench_table
@@ -112,6 +113,8 @@ def bench(options):
     write_whole(folder / "summary.json", json.dumps(summary, indent=1) + "\n")
     table = bench_table.render(summary, data.note)
     write_whole(folder / "table.txt", table)
+    write_whole(folder / "report.html", bench_report.render(summary, folder))
+    say(f"report: {folder / 'report.html'}")
     if options.out is None:  # Somebody else's folder may go at any time.
         point_latest_at(folder)
     is_shown = put_table(table, folder)

@@ -26,6 +26,7 @@ class Process:
     cores: list | None  # None: the launcher pins.
     json: pathlib.Path
     log: pathlib.Path
+    trace: pathlib.Path
 
 
 @dataclasses.dataclass
@@ -67,37 +68,39 @@ def plan_runs(options, programs, data, folder, core_count):
     ranks = options.ranks
     job_cores = min(ranks, core_count)
 
-    def training(strategy, micro_batch, global_batch, threads, json_path):
+    def paths(name):
+        return tuple(folder / f"{name}.{end}" for end in ("jsonl", "log", "trace.json"))
+
+    def training(strategy, micro_batch, global_batch, threads, written):
         return [str(programs.train_gpt), "--strategy", strategy, "--model", options.model,
                 "--steps", str(options.steps), *(f"--data={path}" for path in data),
                 *DEFAULT_FLAGS, *options.training_flags, "--micro-batch", str(micro_batch),
                 "--global-batch", str(global_batch), "--threads", str(threads),
-                "--json", str(json_path)]
+                "--json", str(written[0]), "--trace", str(written[2])]
 
     def plan(strategy):
-        paths = folder / f"{strategy}.jsonl", folder / f"{strategy}.log"
+        written = paths(strategy)
         if strategy == "single":
-            command = training("single", micro * ranks, total, job_cores, paths[0])
+            command = training("single", micro * ranks, total, job_cores, written)
             return PlannedRun(strategy, 1, job_cores,
-                              [Process(command, cores[:job_cores], *paths)])
+                              [Process(command, cores[:job_cores], *written)])
         if strategy == "alone":
             processes = []
             for rank in range(ranks):
-                mark = f".{rank}" if rank else ""
-                json_path = folder / f"alone{mark}.jsonl"
-                command = training("single", micro, total // ranks, 1, json_path)
-                processes.append(Process(command, [cores[rank % len(cores)]], json_path,
-                                         folder / f"alone{mark}.log"))
+                written = paths(f"alone.{rank}" if rank else "alone")
+                command = training("single", micro, total // ranks, 1, written)
+                processes.append(Process(command, [cores[rank % len(cores)]], *written))
             return PlannedRun(strategy, ranks, 1, processes)
         launch = [str(programs.convoyrun), "-n", str(ranks), "--bind-to", "core", "--"]
-        command = launch + training(strategy, micro, total, 1, paths[0])
-        return PlannedRun(strategy, ranks, 1, [Process(command, None, *paths)])
+        command = launch + training(strategy, micro, total, 1, written)
+        return PlannedRun(strategy, ranks, 1, [Process(command, None, *written)])
 
     return [plan(strategy) for strategy in options.order]
 
 
 def start(process):
     process.json.unlink(missing_ok=True)
+    process.trace.unlink(missing_ok=True)
     log = open(process.log, "wb")
     log.write((" ".join(process.command) + "\n").encode())
     log.flush()

@@ -37,6 +37,28 @@ def median_of(steps, field):
     return statistics.median(step[field] for step in steps) if steps else None
 
 
+def middle_half(steps):
+    """The steps without the quarters that were fastest and slowest."""
+    order = sorted(steps, key=lambda step: step["step_s"])
+    quarter = len(order) // 4
+    return order[quarter:len(order) - quarter]
+
+
+def split_of(steps):
+    """Where the time of a step goes, as means that add up: compute_s, wait_s, optimizer_s (without
+    its waits) and data_s (before the step). None where nothing is known."""
+    steps = middle_half(steps)
+    if not steps or any(step.get("optimizer_wait_s") is None for step in steps):
+        return None
+
+    def mean(field):
+        return statistics.fmean(step[field] for step in steps)
+
+    optimizer = mean("optimizer_s") - mean("optimizer_wait_s")
+    return {"compute_s": mean("step_s") - mean("comm_wait_s") - optimizer,
+            "wait_s": mean("comm_wait_s"), "optimizer_s": optimizer, "data_s": mean("data_s")}
+
+
 def memory_of(run):
     """Per rank: the parts that train_gpt tracked. alone has them from each process."""
     ends = [only(events, "end") for events in run.events]
@@ -56,6 +78,7 @@ def describe(run, warmup):
         "threads": run.planned.threads, "exit_code": run.exit_code, "reason": run.reason,
         "steps": len(first), "other_load": run.other_load, "step_s": step_s, "tokens_per_s": tokens,
         "optimizer_s": median_of(steps, "optimizer_s"), "data_s": median_of(steps, "data_s"),
+        "split": split_of(steps),
         "comm": end.get("comm"), "overlap_share": end.get("overlap_share"),
         "memory": memory_of(run),
         "loss": {"first": first[0]["loss"] if first else None,

@@ -115,7 +115,7 @@ def outcome(run):
     return f"{number(run['step_s']['median'])} s a step, {rate} tokens/s"
 
 
-def memory(runs):
+def memory_rows(runs):
     names = [("rss_peak", "rss peak"), ("pss", "pss"), ("parameters", "params"),
              ("gradients", "grads"), ("optimizer", "optimizer"), ("buffers", "buffers"),
              ("activations_peak", "activations"), ("mapped_files", "files"), ("other", "rest")]
@@ -127,33 +127,46 @@ def memory(runs):
             known = values and all(value is not None for value in values)
             cells.append(mib(max(values)) if known else "-")
         rows.append([run["strategy"], *cells])
+    return rows
+
+
+def memory(runs):
     legend = ("The highest rank in each column. Shared memory: rss counts what a rank has "
               "touched, its peers' part too; pss shares it out; the parts count what the rank "
               "owns. rest: rss peak less all parts, unexplained (heap, peers' shared pages, "
               "backward's temporaries).")
-    return ["Memory of a rank, MiB", *grid(rows), *wrapped(legend)]
+    return ["Memory of a rank, MiB", *grid(memory_rows(runs)), *wrapped(legend)]
 
 
-def communication(runs):
+def communication_rows(runs):
     rows = [["", "operation", "calls", "payload MiB", "copied MiB", "wire MiB", "wait s"]]
     for run in runs:
         for operation, stats in (run["comm"] or {}).items():
             rows.append([run["strategy"], operation, f"{stats['calls']:.1f}",
                          *(f"{stats[f'{kind}_bytes'] / MIB:,.2f}"
                            for kind in ("payload", "copied", "wire")), number(stats["wait_s"], 4)])
+    return rows
+
+
+def communication(runs):
+    rows = communication_rows(runs)
     if len(rows) == 1:
         return []
     return ["", "Communication of a rank in a step", *grid(rows)]
 
 
-def loss(summary):
+def loss_rows(runs):
     rows = [["", "first loss", "last loss", "validation", "parameters (xxh3)"]]
-    for run in summary["runs"]:
+    for run in runs:
         values = run["loss"]
         rows.append([run["strategy"], number(values["first"], 4), number(values["last"], 4),
                      number(values["validation"], 4), run["params_xxh3"] or "-"])
+    return rows
+
+
+def loss(summary):
     nats = summary["data"]["unigram_nats"]
-    lines = ["Loss, nats a byte", *grid(rows)]
+    lines = ["Loss, nats a byte", *grid(loss_rows(summary["runs"]))]
     if nats is not None:
         lines += wrapped(f"The held-out bytes taken one by one have an entropy of {nats:.4f} nats: "
                          "below that, the model has learned more than how often each byte comes. "

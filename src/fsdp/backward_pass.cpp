@@ -96,7 +96,7 @@ void BackwardPass::trace_unit(std::size_t unit) const {
                 .detail = setup_.groups[unit].name(),
                 .category = "compute",
                 .begin_ns = progress_[unit].begin_ns,
-                .end_ns = trace::now_ns(),
+                .end_ns = last_gradient_ns_,  // Of this unit: so that it ends within the whole.
                 .bytes = 0});
 }
 

@@ -75,6 +75,19 @@ TEST_CASE("bench: runs all strategies, agrees, and writes what others read") {
     REQUIRE(run["loss"]["validation"].is_number());
     REQUIRE(std::filesystem::exists(out + "/" + run["strategy"].get<std::string>() + ".jsonl"));
     REQUIRE(std::filesystem::exists(out + "/" + run["strategy"].get<std::string>() + ".log"));
+    const Json trace =
+        Json::parse(read_whole(out + "/" + run["strategy"].get<std::string>() + ".trace.json"));
+    REQUIRE(trace["traceEvents"].size() > 20);
+    for (const char* part : {"compute_s", "wait_s", "optimizer_s", "data_s"}) {
+      REQUIRE(run["split"][part].is_number());
+    }
+  }
+  const std::string report = read_whole(out + "/report.html");
+  REQUIRE(report.ends_with("</html>\n"));
+  for (const char* text : {"Timeline of one step of alone", "Timeline of one step of fsdp",
+                           "rank 1: all_reduce bucket 0", "2P(N-1)/N"}) {
+    CAPTURE(text);
+    REQUIRE(report.find(text) != std::string::npos);
   }
   REQUIRE(summary["runs"][0]["speedup"] == 1);
   REQUIRE(summary["runs"][1]["exposed_s"] == 0);

@@ -123,6 +123,7 @@ JsonLine step_event(const StepFacts& facts) {
       .add("optimizer_s", facts.optimizer_s)
       .add("data_s", facts.data_s)
       .add("comm_wait_s", facts.comm_wait_s)
+      .add("optimizer_wait_s", facts.optimizer_wait_s)
       .add("tokens", facts.tokens)
       .add("tokens_per_s", static_cast<double>(facts.tokens) / facts.step_s);
   return event;

@@ -35,7 +35,8 @@ struct StepFacts {
   double lr;
   std::optional<double> grad_norm;
   double step_s, optimizer_s, data_s, comm_wait_s;  ///< Of rank 0.
-  std::int64_t tokens;                              ///< In the global batch.
+  double optimizer_wait_s;  ///< What optimizer_s and comm_wait_s have in common.
+  std::int64_t tokens;      ///< In the global batch.
 };
 
 struct EndFacts {

@@ -63,6 +63,7 @@ cxxopts::Options make_parser() {
       "sample", "Bytes of text to write at the end", text()->default_value("200"), "N")(
       "prompt", "How that text begins (default: a new line)", text(), "TEXT")(
       "json", "Write one JSON object a line: start, step, eval, end", text(), "FILE")(
+      "trace", "Write a timeline of all ranks for Perfetto or chrome://tracing", text(), "PATH")(
       "h,help", "Print this")("version", "Print the version");
   return parser;
 }
@@ -203,6 +204,10 @@ void read_output(const Values& values, Options& options) {
   if (values.has("json")) {
     options.json = values.text("json");
     if (options.json.empty()) refuse("--json takes the name of a file");
+  }
+  if (values.has("trace")) {
+    options.trace = values.text("trace");
+    if (options.trace.empty()) refuse("--trace takes the name of a file or folder");
   }
 }
 

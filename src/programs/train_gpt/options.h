@@ -39,7 +39,8 @@ struct Options {
   std::int64_t eval_windows = 0;
   std::int64_t sample = 0;  ///< Bytes to write at the end.
   std::string prompt;
-  std::string json;  ///< Empty: none.
+  std::string json;   ///< Empty: none.
+  std::string trace;  ///< File or folder; empty: none.
   std::chrono::nanoseconds timeout{};
 };
 

@@ -9,20 +9,27 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+double wait_seconds(const CommStats& stats) {
+  double sum = 0;
+  for (const auto& [kind, one] : stats) sum += one.wait_s;
+  return sum;
+}
+
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 }  // namespace
 
 Stepper::Stepper(Strategy& strategy, Communicator& comm, torch::optim::Optimizer& optimizer,
                  profile::AllocationCounter& allocations, profile::OverlapMeter& overlap,
-                 const data::BatchPlan& plan, double max_norm)
+                 const data::BatchPlan& plan, double max_norm, trace::Sink* trace)
     : strategy_(strategy),
       comm_(comm),
       optimizer_(optimizer),
       allocations_(allocations),
       overlap_(overlap),
       plan_(plan),
-      max_norm_(max_norm) {}
+      max_norm_(max_norm),
+      trace_(trace) {}
 
 float Stepper::train_micro_batch(const data::TokenBatch& batch, std::int64_t micro_step,
                                  StepResult& result) {
@@ -31,11 +38,16 @@ float Stepper::train_micro_batch(const data::TokenBatch& batch, std::int64_t mic
   };
   const auto before_forward = allocations_.current();
   allocations_.reset_peak();
-  const auto logits = strategy_.forward(part(batch.inputs));
-  auto loss = at::cross_entropy_loss(logits.flatten(0, 1), part(batch.targets).flatten());
+  at::Tensor loss;
+  {
+    const trace::Span span(trace_, "forward", "phase");
+    const auto logits = strategy_.forward(part(batch.inputs));
+    loss = at::cross_entropy_loss(logits.flatten(0, 1), part(batch.targets).flatten());
+  }
   result.activation_bytes = std::max(result.activation_bytes, allocations_.peak() - before_forward);
   const auto value = loss.item<float>();
   if (plan_.micro_steps > 1) loss = loss / static_cast<double>(plan_.micro_steps);
+  const trace::Span span(trace_, "backward", "phase");
   overlap_.listen(true);
   loss.backward();
   overlap_.listen(false);
@@ -58,13 +70,21 @@ StepResult Stepper::run(const data::TokenBatch& batch) {
       result.gradient_bytes += static_cast<std::int64_t>(span.leaf.grad().nbytes());
     }
   }
-  if (max_norm_ > 0) result.grad_norm = strategy_.clip(max_norm_);
-  optimizer_.step();
-  optimizer_.zero_grad();
+  const double backward_wait_s = wait_seconds(comm_.stats());
+  if (max_norm_ > 0) {
+    const trace::Span span(trace_, "clip", "optimizer");
+    result.grad_norm = strategy_.clip(max_norm_);
+  }
+  {
+    const trace::Span span(trace_, "optimizer", "optimizer");
+    optimizer_.step();
+    optimizer_.zero_grad();
+  }
   const auto end = Clock::now();
   result.step_s = seconds(end - begin);
   result.optimizer_s = seconds(end - backward_end);
   result.comm = comm_.stats();
+  result.optimizer_wait_s = wait_seconds(result.comm) - backward_wait_s;
   overlap_.end_step();
   return result;
 }

@@ -11,6 +11,7 @@
 #include "programs/train_gpt/console.h"
 #include "programs/train_gpt/generate.h"
 #include "programs/train_gpt/totals.h"
+#include "programs/train_gpt/tracing.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -76,21 +77,23 @@ std::string hex(std::uint64_t value) {
 class Run {
  public:
   Run(const Job& job, const Options& options, profile::AllocationCounter& allocations,
-      EventLog& log)
+      EventLog& log, Tracing& tracing)
       : options_(options),
         kind_(options.strategy.value_or(job.world_size() == 1 ? StrategyKind::kSingle
                                                               : StrategyKind::kDdp)),
         log_(log),
         data_(options, job.world_size()),
+        tracing_(tracing),
         overlap_(std::make_shared<profile::OverlapMeter>()),
-        comm_(make_communicator(job, {.timeout = options.timeout, .trace = overlap_})),
+        comm_(make_communicator(job,
+                                {.timeout = options.timeout, .trace = tracing.beside(overlap_)})),
         strategy_(make_strategy(kind_, GPT(options.config, options.seed), comm_, options)),
         optimizer_(make_optimizer(*strategy_, options)),
         schedule_(optimizer_, {.warmup_steps = options.warmup_steps,
                                .total_steps = options.steps,
                                .min_lr = options.min_lr}),
         stepper_(*strategy_, *comm_, optimizer_, allocations, *overlap_, data_.batches,
-                 options.clip),
+                 options.clip, tracing.sink()),
         console_(comm_->rank() == 0, options.steps) {}
 
   void run() {
@@ -131,9 +134,15 @@ class Run {
     console_.start(facts, options_);
   }
 
+  data::TokenBatch next_batch(data::Prefetcher<data::TokenBatch>& loader) {
+    const trace::Span span(tracing_.sink(), "data", "data");
+    return loader.next(Deadline::after(options_.timeout));
+  }
+
   void train_step(std::int64_t step, data::Prefetcher<data::TokenBatch>& loader) {
+    const trace::Span span(tracing_.sink(), "step", "step", std::to_string(step));
     const auto asked = Clock::now();
-    const data::TokenBatch batch = loader.next(Deadline::after(options_.timeout));
+    const data::TokenBatch batch = next_batch(loader);
     const double data_s = seconds_since(asked);
     const double lr = schedule_.lr();
     const StepResult result = stepper_.run(batch);
@@ -152,12 +161,14 @@ class Run {
                           .optimizer_s = result.optimizer_s,
                           .data_s = data_s,
                           .comm_wait_s = comm_wait_s,
+                          .optimizer_wait_s = result.optimizer_wait_s,
                           .tokens = data_.batches.global_batch * options_.config.seq};
     if (speaks()) log_.write(step_event(facts));
     console_.step(facts);
   }
 
   Evaluation validate(std::int64_t step) {
+    const trace::Span span(tracing_.sink(), "evaluation", "evaluation");
     const Evaluation evaluation = evaluate(*strategy_, *comm_, data_.windows, data_.evaluation);
     if (speaks()) log_.write(eval_event(step, evaluation));
     console_.evaluation(step, evaluation, data_.unigram_nats);
@@ -174,6 +185,7 @@ class Run {
       const auto text = generate(*strategy_, options_.prompt, options_.sample, options_.seed);
       console_.sample(options_.prompt, text);
     }
+    tracing_.save(*comm_);
     if (!speaks()) return;
     log_.write(end_event({.step = options_.steps,
                           .loss = loss_,
@@ -191,6 +203,7 @@ class Run {
   StrategyKind kind_;
   EventLog& log_;
   TrainingData data_;
+  Tracing& tracing_;
   std::shared_ptr<profile::OverlapMeter> overlap_;
   CommunicatorPtr comm_;
   std::unique_ptr<Strategy> strategy_;
@@ -211,7 +224,13 @@ void train(const Job& job, const Options& options, profile::AllocationCounter& a
                  kInvalidArgument, "--strategy single is one process, but ", job.world_size(),
                  " ranks were started; use ddp or fsdp");
   if (options.threads) at::set_num_threads(*options.threads);
-  Run(job, options, allocations, log).run();
+  Tracing tracing(options.trace, job.rank(), job.world_size());
+  try {
+    Run(job, options, allocations, log, tracing).run();
+  } catch (...) {
+    tracing.leave_part();
+    throw;
+  }
 }
 
 }  // namespace convoy::train_gpt

@@ -8,17 +8,8 @@
 
 #include <cstdio>
 
-#include <malloc.h>
-
 namespace convoy::train_gpt {
 namespace {
-
-/// Keeps freed blocks mapped: training frees and takes the same sizes again and again, and giving
-/// pages back to the system between steps costs a fault for each of them.
-void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
-}
 
 /// What went wrong is what matters: that the log takes no more, perhaps for the same reason, does
 /// not cover it up.
@@ -30,7 +21,6 @@ void tell_log(EventLog& log, const JsonLine& event) {
 }
 
 int run(int argc, char** argv) {
-  keep_freed_memory();
   const ParsedCommandLine command = parse_command_line(argc, argv);
   if (command.text) {
     if (read_environment().rank.value_or(0) == 0) std::fputs(command.text->c_str(), stdout);

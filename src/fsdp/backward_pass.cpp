@@ -69,9 +69,10 @@ void BackwardPass::require_uses_in_units() const {
       const auto owner = setup_.accumulators.find(edge.function.get());
       if (owner == setup_.accumulators.end()) continue;
       const ParamGroup& group = setup_.groups[owner->second.unit];
-      CONVOY_REQUIRE(is_hooked_for(*node, &group), kMisuse, "FSDP: parameter '",
+      const ParamGroup& unit = setup_.groups[main_part(setup_.groups, owner->second.unit)];
+      CONVOY_REQUIRE(is_hooked_for(*node, &unit), kMisuse, "FSDP: parameter '",
                      group.param().leaves()[owner->second.leaf].name, "' was used outside of unit ",
-                     group.name(), "'s forward (in a regulariser?), where it is only a shard. Use ",
+                     unit.name(), "'s forward (in a regulariser?), where it is only a shard. Use ",
                      "it inside the forward of that unit, or add what it contributes to the "
                      "gradients after backward");
     }
@@ -100,14 +101,28 @@ void BackwardPass::trace_unit(std::size_t unit) const {
                 .bytes = 0});
 }
 
+// No node of the unit seen so far is still to come or may be running.
+bool BackwardPass::is_past(std::size_t unit) const {
+  const Progress& progress = progress_[main_part(setup_.groups, unit)];
+  return progress.pending_nodes <= 0 && progress.running_in == kNoTask;
+}
+
 bool BackwardPass::complete(std::size_t unit) const {
   const Progress& progress = progress_[unit];
   // Where user code may start a backward of its own, what will arrive is not known beforehand.
   if (reenters_) {
-    return progress.arrived == progress.trainable && progress.pending_nodes <= 0 &&
-           progress.running_in == kNoTask;
+    return progress.arrived == progress.trainable && is_past(unit);
   }
   return progress.expected > 0 && progress.arrived >= progress.expected;
+}
+
+// All gradients that will come have come, to a parameter thawed since wrapping as well.
+bool BackwardPass::may_give_up(std::size_t main) const {
+  bool all = true;
+  for_each_part(setup_.groups, main, [&](std::size_t part) {
+    all = all && (progress_[part].trainable == 0 || complete(part));
+  });
+  return all;
 }
 
 bool BackwardPass::may_launch(std::size_t unit) const {
@@ -144,8 +159,10 @@ void BackwardPass::on_node(UnitRun& run, const Node& node) {
 void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient) {
   Progress& progress = progress_[unit];
   ParamGroup& group = setup_.groups[unit];
-  CONVOY_REQUIRE(progress.seen, kMisuse, "FSDP: parameter '", group.param().leaves()[leaf].name,
-                 "' got a gradient although unit ", group.name(), " was not gathered: it was used ",
+  const std::size_t main = main_part(setup_.groups, unit);
+  CONVOY_REQUIRE(progress_[main].seen, kMisuse, "FSDP: parameter '",
+                 group.param().leaves()[leaf].name, "' got a gradient although unit ", group.name(),
+                 " was not gathered: it was used ",
                  "outside of its unit's forward, where it is only a shard");
   note_task();
   last_gradient_ns_ = trace::now_ns();
@@ -172,8 +189,9 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
     trace_unit(unit);
   }
   if (kind_ == Kind::kSynchronised) launch_ready();
-  const bool done = progress.pending_nodes <= 0 && progress.running_in == kNoTask;
-  if (done && group.state() == UnitState::kFull) setup_.gatherer.reshard(unit);
+  if (is_past(main) && may_give_up(main) && group.state() == UnitState::kFull) {
+    setup_.gatherer.reshard(main);
+  }
 }
 
 void BackwardPass::ensure_buffer(std::size_t unit) {

@@ -98,6 +98,8 @@ class BackwardPass {
   void look_at_graph();
   void require_uses_in_units() const;
   bool complete(std::size_t unit) const;
+  bool is_past(std::size_t unit) const;
+  bool may_give_up(std::size_t main) const;
   bool may_launch(std::size_t unit) const;
   void note_task();
   void trace_unit(std::size_t unit) const;

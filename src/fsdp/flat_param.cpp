@@ -6,7 +6,6 @@
 #include <ATen/ATen.h>
 
 namespace convoy::fsdp {
-namespace {
 
 FlatLayout layout_of(const PlannedUnit& unit, int world) {
   std::vector<ParameterShape> shapes;
@@ -15,6 +14,8 @@ FlatLayout layout_of(const PlannedUnit& unit, int world) {
   }
   return plan_layout(shapes, world);
 }
+
+namespace {
 
 bool same_place(const at::Tensor& leaf, const at::Tensor& view) {
   return leaf.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() ==
@@ -33,50 +34,73 @@ FlatParam::FlatParam(const PlannedUnit& unit, int rank, int world)
                        .tensor = parameter.tensor,
                        .full_sizes = parameter.tensor.sizes().vec(),
                        .piece = piece_of(layout_, i, rank),
-                       .full_view = {},
+                       .compute_view = {},
+                       .master_view = {},
                        .shard_view = {},
                        .accumulator = {}});
   }
 }
 
-void FlatParam::attach(const at::Tensor& full, const at::Tensor& shard) {
-  CONVOY_CHECK(full.numel() == layout_.total_numel() && shard.numel() == layout_.slice_numel);
+void FlatParam::attach(const at::Tensor& master, const at::Tensor& compute, const at::Tensor& shard,
+                       const std::vector<bool>& kept) {
+  CONVOY_CHECK(master.numel() == layout_.total_numel() && compute.numel() == master.numel() &&
+               shard.numel() == layout_.slice_numel && kept.size() == leaves_.size());
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     Leaf& leaf = leaves_[i];
     const ParameterPlace& place = layout_.places[i];
-    leaf.full_view = full.narrow(0, place.start, place.numel).view(leaf.full_sizes);
+    const auto place_in = [&](const at::Tensor& full) {
+      return full.narrow(0, place.start, place.numel).view(leaf.full_sizes);
+    };
+    leaf.master_view = place_in(master);
+    leaf.compute_view = kept[i] ? leaf.master_view : place_in(compute);
     leaf.shard_view =
         shard.narrow(0, leaf.piece.slice_offset, leaf.piece.numel).view(leaf.piece.sizes);
   }
 }
 
-void FlatParam::show(bool full) {
-  for (Leaf& leaf : leaves_) {
-    leaf.tensor.set_data(full ? leaf.full_view : leaf.shard_view);
-    if (leaf.accumulator) put_back_accumulator(leaf.tensor, leaf.accumulator);
+const at::Tensor& FlatParam::view_of(const Leaf& leaf, Shows what) {
+  switch (what) {
+    case Shows::kShard: return leaf.shard_view;
+    case Shows::kCompute: return leaf.compute_view;
+    case Shows::kMaster: return leaf.master_view;
   }
-  shows_full_ = full;
+  return leaf.shard_view;
 }
 
-void FlatParam::show_shard() { show(false); }
-void FlatParam::show_full() { show(true); }
+void FlatParam::show(Shows what) {
+  for (Leaf& leaf : leaves_) {
+    leaf.tensor.set_data(view_of(leaf, what));
+    if (leaf.accumulator) put_back_accumulator(leaf.tensor, leaf.accumulator);
+  }
+  shows_ = what;
+}
+
+void FlatParam::show_copy(const at::Tensor& flat) {
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < leaves_.size(); ++i) {
+    Leaf& leaf = leaves_[i];
+    const ParameterPlace& place = layout_.places[i];
+    leaf.tensor.set_data(flat.narrow(0, place.start, place.numel).view(leaf.full_sizes));
+    if (leaf.accumulator) put_back_accumulator(leaf.tensor, leaf.accumulator);
+  }
+}
 
 void FlatParam::require_untouched() const {
   for (const Leaf& leaf : leaves_) {
-    const at::Tensor& view = shows_full_ ? leaf.full_view : leaf.shard_view;
+    const at::Tensor& view = view_of(leaf, shows_);
     CONVOY_REQUIRE(
         same_place(leaf.tensor, view), kMisuse, "FSDP: parameter '", leaf.name,
-        "' no longer lies in its ", shows_full_ ? "unit's full buffer" : "shard", " (shape ",
-        leaf.tensor.sizes(), " ", leaf.tensor.scalar_type(), ", expected ", view.sizes(), " ",
-        view.scalar_type(),
+        "' no longer lies in its ", shows_ == Shows::kShard ? "shard" : "unit's full buffer",
+        " (shape ", leaf.tensor.sizes(), " ", leaf.tensor.scalar_type(), ", expected ",
+        view.sizes(), " ", view.scalar_type(),
         "): to(), torch::load and set_data must not be used on a sharded parameter; copy "
         "into it in place under fsdp.edit(), or use load_full_state_dict");
   }
 }
 
 void FlatParam::take_accumulators(const std::function<void(std::size_t, Node&)>& hook) {
-  CONVOY_CHECK(shows_full_, "accumulators are taken in the full state");
+  CONVOY_CHECK(shows_ == Shows::kCompute, "accumulators are taken in the state of forward");
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
     Leaf& leaf = leaves_[i];
     if (leaf.accumulator || !leaf.tensor.requires_grad()) continue;

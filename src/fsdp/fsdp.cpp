@@ -2,31 +2,22 @@
 #include "convoy/fsdp/fsdp.h"
 
 #include "sharded_model.h"
+#include "unit_table.h"
 
-#include <cstdio>
 #include <exception>
 #include <set>
 
 namespace convoy::fsdp {
 namespace {
 
-std::string in_mib(std::int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.2f", static_cast<double>(bytes) / (1024.0 * 1024.0));
-  return text;
-}
-
-std::string table_row(const UnitSummary& unit) {
-  char text[256];
-  std::snprintf(
-      text, sizeof(text), "  %-32s %6lld %13lld %10s %10s %8.2f%%  %s%s\n", unit.name.c_str(),
-      static_cast<long long>(unit.parameters), static_cast<long long>(unit.numel),
-      in_mib(unit.full_bytes).c_str(), in_mib(unit.shard_bytes).c_str(),
-      unit.numel > 0
-          ? 100.0 * static_cast<double>(unit.padding_numel) / static_cast<double>(unit.numel)
-          : 0.0,
-      unit.cut_at_rows ? "rows" : "elements", unit.trainable ? "" : ", frozen");
-  return text;
+/// Empty without mixed precision.
+std::string precision_line(const std::vector<ParamGroup>& groups, std::int64_t cast_bytes) {
+  for (const ParamGroup& group : groups) {
+    if (!group.storage().is_mixed()) continue;
+    return concat("  computes in ", c10::toString(group.storage().compute().scalar_type()), ": ",
+                  in_mib(cast_bytes), " MiB a rank besides\n");
+  }
+  return {};
 }
 
 }  // namespace
@@ -62,10 +53,19 @@ EditScope FullySharded::edit() { return EditScope(model_); }
 
 void FullySharded::settle() { model_->settle(); }
 
+void FullySharded::unshard(const std::string& units) { model_->unshard(units); }
+
+void FullySharded::reshard(const std::string& units) { model_->reshard(units); }
+
+void FullySharded::set_reshard_after_forward(bool reshards, const std::string& units) {
+  model_->set_reshards(units, reshards);
+}
+
 std::vector<ShardSpan> FullySharded::shard_spans() const {
   std::vector<ShardSpan> spans;
   std::set<const c10::TensorImpl*> seen;
   for (const PlannedName& name : model_->names()) {
+    if (name.ignored()) continue;
     const auto& leaf = model_->groups()[name.unit].param().leaves()[name.parameter];
     if (!seen.insert(leaf.tensor.unsafeGetTensorImpl()).second) continue;
     spans.push_back({.name = leaf.name,
@@ -90,7 +90,7 @@ std::vector<UnitSummary> FullySharded::units() const {
                          .numel = layout.parameter_numel,
                          .padding_numel = layout.padding_numel(),
                          .shard_bytes = static_cast<std::int64_t>(storage.shard().nbytes()),
-                         .full_bytes = static_cast<std::int64_t>(storage.full().nbytes()),
+                         .full_bytes = static_cast<std::int64_t>(storage.compute().nbytes()),
                          .resident_bytes = storage.resident_bytes(),
                          .cut_at_rows = layout.cut == CutRule::kRows,
                          .trainable = group.trainable()});
@@ -100,28 +100,21 @@ std::vector<UnitSummary> FullySharded::units() const {
 
 std::string FullySharded::describe() const {
   const auto summaries = units();
-  UnitSummary total{.name = "total"};
-  std::string rows;
-  for (const UnitSummary& unit : summaries) {
-    total.parameters += unit.parameters;
-    total.numel += unit.numel;
-    total.padding_numel += unit.padding_numel;
-    total.shard_bytes += unit.shard_bytes;
-    total.full_bytes += unit.full_bytes;
-    total.cut_at_rows = total.cut_at_rows && unit.cut_at_rows;
-    rows += table_row(unit);
-  }
-  char head[256];
-  std::snprintf(head, sizeof(head),
-                "FSDP: %zu units over %d ranks, %s gather\n  %-32s %6s %13s %10s %10s %9s  %s\n",
-                summaries.size(), communicator()->size(), gathers_shared() ? "shared" : "private",
-                "unit", "params", "elements", "full MiB", "rank MiB", "padding", "cut at");
-  return head + rows + table_row(total) +
-         concat("  gradient buffers: ", in_mib(gradient_buffer_bytes()), " MiB a rank\n");
+  return unit_table(concat("FSDP: ", summaries.size(), " units over ", communicator()->size(),
+                           " ranks, ", gathers_shared() ? "shared" : "private", " gather"),
+                    summaries) +
+         concat("  gradient buffers: ", in_mib(gradient_buffer_bytes()), " MiB a rank\n") +
+         precision_line(model_->groups(), cast_parameter_bytes());
 }
 
 std::int64_t FullySharded::gradient_buffer_bytes() const noexcept {
   return model_->grad_buffer_bytes();
+}
+
+std::int64_t FullySharded::cast_parameter_bytes() const noexcept {
+  std::int64_t bytes = 0;
+  for (const ParamGroup& group : model_->groups()) bytes += group.storage().cast_bytes();
+  return bytes;
 }
 
 std::int64_t FullySharded::local_gradient_bytes() const noexcept {

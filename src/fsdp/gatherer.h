@@ -14,7 +14,8 @@ namespace convoy::fsdp {
 
 struct GatherOptions {
   bool shared = true;  ///< One region for all ranks: a gather moves nothing.
-  bool reshard_after_forward = true;
+  /// By unit: full parameters are given up after forward. The root keeps its own until backward.
+  std::vector<bool> reshards;
 };
 
 /// Thread rule: the thread that runs forward or backward. All ranks make the same calls in the same
@@ -36,11 +37,15 @@ class Gatherer {
   void for_forward(std::size_t unit, bool alone);
   /// Makes a unit full inside a backward; `wanted` says whether a unit is worth gathering ahead.
   void for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted);
-  /// Makes a unit full and nothing else: for reading parameters.
+  /// Makes a unit full as forward sees it and nothing else.
+  void for_use(std::size_t unit) { gather(unit, /*reuse=*/false); }
+  /// Makes a unit full in the parameters' own dtype and nothing else: for reading parameters.
   void for_reading(std::size_t unit);
   /// After forward. `graph` says that a backward may follow.
   void after_forward(std::size_t unit, bool graph);
   void reshard(std::size_t unit);
+  /// Whether the unit gives its full parameters up after its next forwards.
+  void set_reshards(std::size_t unit, bool reshards) { options_.reshards[unit] = reshards; }
   /// Everything back to its shard, buffers dropped, and what was gathered ahead abandoned.
   void reshard_all();
   /// As reshard_all after a failure: waits for nothing, throws nothing.
@@ -48,20 +53,31 @@ class Gatherer {
 
   /// Closes the write window if it is open: waits until every rank has stepped.
   void settle();
+  /// As settle, but says so for good and waits for nobody (see WriteWindow). Never throws.
+  void settle_for_good() noexcept;
   /// Opens it again.
   void leave(bool all_have_left);
   /// The name of a parameter of `unit` written to while the window was closed.
   std::optional<std::string> written(std::size_t unit) const;
 
  private:
+  /// Of a unit and of its frozen part, if it has one.
+  struct Flights {
+    GatherInFlight unit;
+    GatherInFlight frozen_part;
+  };
   struct Ahead {
     std::size_t unit;
-    GatherInFlight flight;
+    Flights flights;
     std::int64_t begin_ns;
   };
 
-  void gather(std::size_t unit, bool reuse);
-  void finish(std::size_t unit, GatherInFlight flight);
+  void gather(std::size_t unit, bool reuse, Values values = Values::kCompute);
+  void publish();
+  Flights begin(std::size_t unit, bool reuse, Values values);
+  void finish(std::size_t unit, Flights flights);
+  void reset(std::size_t unit) noexcept;
+  bool keeps_all() const;
   /// Traces a gather from its begin to the unit at hand.
   void record(std::size_t unit, const char* name, std::int64_t begin_ns) const;
   void gather_ahead(std::optional<std::size_t> unit, bool reuse);

@@ -43,15 +43,15 @@ GradBufferLease GradBufferPool::take_plain(std::int64_t numel) {
 void GradBufferPool::give_back(at::Tensor whole) noexcept { free_.push_back(std::move(whole)); }
 
 std::vector<std::int64_t> plan_grad_buffers(const std::vector<std::int64_t>& unit_numels,
-                                            const std::vector<bool>& fills_long) {
-  constexpr std::size_t kTurns = 3;
+                                            const std::vector<bool>& fills_long,
+                                            std::size_t turns) {
   std::vector<std::int64_t> numels, short_units;
   for (std::size_t i = 0; i < unit_numels.size(); ++i) {
     if (unit_numels[i] > 0) (fills_long[i] ? numels : short_units).push_back(unit_numels[i]);
   }
   if (!short_units.empty()) {
     const std::int64_t largest = *std::max_element(short_units.begin(), short_units.end());
-    numels.insert(numels.end(), std::min(kTurns, short_units.size()), largest);
+    numels.insert(numels.end(), std::min(turns, short_units.size()), largest);
   }
   return numels;
 }

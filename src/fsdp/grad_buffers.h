@@ -57,6 +57,7 @@ class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
   void give_back(at::Tensor whole) noexcept;
 
   std::int64_t bytes() const noexcept { return bytes_; }
+  at::ScalarType dtype() const noexcept { return dtype_; }
 
  private:
   at::ScalarType dtype_;
@@ -66,9 +67,12 @@ class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
 
 /// How many elements the pool's buffers should have, for units of these sizes (0 for units that
 /// never have gradients). The root and every unit around others fill theirs during most of the
-/// backward, so each gets its own; the others take turns with three: one filling, one being
-/// reduced, one for the peers to be late.
+/// backward, so each gets its own; the others take `turns`: one filling, one being reduced,
+/// a third for the peers to be late.
 std::vector<std::int64_t> plan_grad_buffers(const std::vector<std::int64_t>& unit_numels,
-                                            const std::vector<bool>& fills_long);
+                                            const std::vector<bool>& fills_long, std::size_t turns);
+
+/// With private gathers, where memory is what counts, one fewer: a late peer makes this rank wait.
+inline std::size_t grad_buffer_turns(bool shared_gather) { return shared_gather ? 3 : 2; }
 
 }  // namespace convoy::fsdp

@@ -32,15 +32,22 @@ std::vector<std::string> describe_for_comparison(const UnitPlan& plan,
                                                  const torch::nn::Module& model,
                                                  const Options& options) {
   std::vector<std::string> lines;
-  lines.push_back(concat("options reshard_after_forward=", options.reshard_after_forward,
-                         " shared_gather=", options.shared_gather));
-  lines.push_back(concat(plan.names.size(), " parameters in ", plan.units.size(), " units"));
+  lines.push_back(concat("options shared_gather=", options.shared_gather));
   for (const PlannedName& name : plan.names) {
+    if (name.ignored()) {
+      lines.push_back(concat("parameter '", name.name, "' ignored"));
+      continue;
+    }
     const PlannedUnit& unit = plan.units[name.unit];
     const at::Tensor& tensor = unit.parameters[name.parameter].tensor;
     lines.push_back(concat(
         "parameter '", name.name, "' ", tensor.sizes(), " ", c10::toString(tensor.scalar_type()),
         tensor.requires_grad() ? " trainable" : " frozen", " in unit ", unit.name));
+  }
+  lines.push_back(concat(plan.names.size(), " parameters in ", plan.units.size(), " units"));
+  for (const PlannedUnit& unit : plan.units) {
+    lines.push_back(concat("unit ", unit.name,
+                           " reshard_after_forward=", options.reshard_after_forward(unit.key())));
   }
   for (const auto& buffer : model.named_buffers()) {
     lines.push_back(concat("buffer '", buffer.key(), "' ", buffer.value().sizes(), " ",

@@ -14,9 +14,10 @@ namespace convoy::fsdp {
 /// A unit's link to the model; see unit_behaviour.h.
 class ShardedModel::Behaviour final : public UnitBehaviour {
  public:
-  Behaviour(std::shared_ptr<ShardedModel> model, std::size_t unit)
-      : model_(std::move(model)), unit_(unit) {}
+  Behaviour(std::shared_ptr<ShardedModel> model, std::size_t unit, std::size_t module)
+      : model_(std::move(model)), unit_(unit), module_(module) {}
 
+  ForwardCasts casts() const noexcept override { return model_->groups()[unit_].casts(); }
   std::unique_ptr<ForwardScope> enter_forward(bool trains) override;
   [[noreturn]] void refuse(const std::string& operation) const override;
   std::vector<std::int64_t> full_sizes(const at::Tensor& parameter) const override;
@@ -24,6 +25,7 @@ class ShardedModel::Behaviour final : public UnitBehaviour {
  private:
   std::shared_ptr<ShardedModel> model_;
   std::size_t unit_;
+  std::size_t module_;  ///< Of those that share the unit.
 };
 
 class ShardedModel::Scope final : public ForwardScope {
@@ -66,7 +68,7 @@ class ShardedModel::EndOfBackward {
 };
 
 std::unique_ptr<ForwardScope> ShardedModel::Behaviour::enter_forward(bool trains) {
-  return std::make_unique<Scope>(model_, model_->begin_forward(unit_, trains));
+  return std::make_unique<Scope>(model_, model_->begin_forward(unit_, module_, trains));
 }
 
 void ShardedModel::Behaviour::refuse(const std::string& operation) const {
@@ -77,66 +79,83 @@ void ShardedModel::Behaviour::refuse(const std::string& operation) const {
 }
 
 std::vector<std::int64_t> ShardedModel::Behaviour::full_sizes(const at::Tensor& parameter) const {
-  for (const auto& leaf : model_->groups()[unit_].param().leaves()) {
-    if (leaf.tensor.is_same(parameter)) return leaf.full_sizes;
+  // A tied parameter may lie in another unit; an ignored one lies in none and is whole.
+  for (const ParamGroup& group : model_->groups()) {
+    for (const auto& leaf : group.param().leaves()) {
+      if (leaf.tensor.is_same(parameter)) return leaf.full_sizes;
+    }
   }
   return parameter.sizes().vec();
 }
 
-ShardedModel::ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan, const Options& options)
-    : comm_(std::move(comm)), names_(std::move(plan.names)) {
+ShardedModel::ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan,
+                           const PrecisionPlan& precision, const Options& options)
+    : comm_(std::move(comm)), names_(std::move(plan.names)), ignored_(std::move(plan.ignored)) {
+  std::vector<bool> reshards;
   groups_.reserve(plan.units.size());
   for (const PlannedUnit& unit : plan.units) {
+    if (unit.part_of >= 0) {
+      groups_[static_cast<std::size_t>(unit.part_of)].set_frozen_part(groups_.size());
+    }
     groups_.emplace_back(unit, comm_->rank(), comm_->size());
+    reshards.push_back(!unit.is_root && options.reshard_after_forward(unit.key()));
   }
   const bool shared = options.shared_gather && comm_->shares_memory();
-  gatherer_.emplace(groups_, *comm_, GatherOptions{shared, options.reshard_after_forward});
+  gatherer_.emplace(groups_, *comm_, GatherOptions{shared, std::move(reshards)});
   runs_.emplace(groups_, *gatherer_, accumulators_);
-  attach_storage(plan);
+  attach_storage(plan, precision);
   // Backward reaches units in the reverse of forward's order, and the root last.
   for (std::size_t u = groups_.size(); u-- > 0;) order_.push_back(u);
 }
 
 // Everything that can fail for want of memory comes before the first leaf is touched.
-void ShardedModel::attach_storage(const UnitPlan& plan) {
+void ShardedModel::attach_storage(const UnitPlan& plan, const PrecisionPlan& precision) {
   std::int64_t flag_count = 1;
   std::vector<std::int64_t> numels;
   std::vector<bool> fills_long(groups_.size());
   std::vector<std::unique_ptr<UnitStorage>> storages;
-  for (const ParamGroup& group : groups_) {
-    const std::int64_t slice = group.param().layout().slice_numel;
-    storages.push_back(gatherer_->options().shared
-                           ? make_shared_storage(*comm_, slice, plan.dtype, group.name())
-                           : make_private_storage(*comm_, slice, plan.dtype, group.name()));
+  for (std::size_t u = 0; u < groups_.size(); ++u) {
+    const ParamGroup& group = groups_[u];
+    const StoragePlan storage{group.param().layout(), plan.dtype, precision.units[u], group.name()};
+    storages.push_back(gatherer_->options().shared ? make_shared_storage(*comm_, storage)
+                                                   : make_private_storage(*comm_, storage));
     flag_count += 1 + static_cast<std::int64_t>(group.param().leaves().size());
     numels.push_back(group.trainable() ? group.param().layout().total_numel() : 0);
     if (group.parent() >= 0) fills_long[static_cast<std::size_t>(group.parent())] = true;
   }
-  pool_ =
-      std::make_shared<GradBufferPool>(*comm_, plan_grad_buffers(numels, fills_long), plan.dtype);
+  const std::size_t turns = grad_buffer_turns(gatherer_->options().shared);
+  pool_ = std::make_shared<GradBufferPool>(*comm_, plan_grad_buffers(numels, fills_long, turns),
+                                           precision.reduce_dtype);
   flags_ = comm_->allocate(flag_count, at::kLong, {.tag = "FSDP: end of backward"});
   for (std::size_t u = 0; u < groups_.size(); ++u) {
-    groups_[u].attach(std::move(storages[u]), pool_);
+    groups_[u].attach(std::move(storages[u]), precision.units[u], pool_);
   }
 }
 
 std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, CommunicatorPtr comm,
                                                    const Options& options) {
   CONVOY_REQUIRE(comm != nullptr, kInvalidArgument, "FSDP: the communicator is null");
-  UnitPlan plan = plan_units(model, options.wrap);
-  compare_over_ranks(*comm, describe_for_comparison(plan, model, options));
-  std::vector<UnitBase*> units;
-  for (const PlannedUnit& unit : plan.units) units.push_back(unit.unit);
-  const auto sharded =
-      std::make_shared<ShardedModel>(Private{}, std::move(comm), std::move(plan), options);
+  UnitPlan plan = plan_units(model, options.wrap, options.ignored);
+  const PrecisionPlan precision = plan_precision(model, plan, options.mixed_precision);
+  auto description = describe_for_comparison(plan, model, options);
+  for (auto& line : describe_for_comparison(precision, plan)) {
+    description.push_back(std::move(line));
+  }
+  compare_over_ranks(*comm, description);
+  std::vector<std::vector<UnitBase*>> modules;
+  for (const PlannedUnit& unit : plan.units) modules.push_back(unit.modules);
+  const auto sharded = std::make_shared<ShardedModel>(Private{}, std::move(comm), std::move(plan),
+                                                      precision, options);
   for (ParamGroup& group : sharded->groups_) group.fill(sharded->comm_->rank() == 0);
   broadcast_buffers(*sharded->comm_, model);
-  for (std::size_t u = 0; u < units.size(); ++u) {
-    // Shown whole for the shapes only: what the full buffer holds does not matter.
-    sharded->groups_[u].param().show_full();
+  for (std::size_t u = 0; u < modules.size(); ++u) {
+    // Shown whole for shapes and dtypes only: what the full buffer holds does not matter.
+    sharded->groups_[u].param().show(FlatParam::Shows::kCompute);
     sharded->take_accumulators(u);
     sharded->groups_[u].take_over();
-    units[u]->convoy_unit_behaviour() = std::make_shared<Behaviour>(sharded, u);
+    for (std::size_t m = 0; m < modules[u].size(); ++m) {
+      modules[u][m]->convoy_unit_behaviour() = std::make_shared<Behaviour>(sharded, u, m);
+    }
   }
   return sharded;
 }
@@ -153,13 +172,15 @@ void ShardedModel::take_accumulators(std::size_t unit) {
   });
 }
 
-ForwardRun ShardedModel::begin_forward(std::size_t unit, bool trains) {
+ForwardRun ShardedModel::begin_forward(std::size_t unit, std::size_t module, bool trains) {
+  require_no_scope("forward of unit " + groups_[unit].name());
   const auto thread = backward_thread_.load();
   const bool in_backward = thread == std::this_thread::get_id();
   CONVOY_REQUIRE(in_backward || thread == std::thread::id(), kMisuse, "FSDP: forward of unit ",
                  groups_[unit].name(),
                  " while a backward of the same model runs in another thread");
-  auto run = runs_->begin(unit, in_backward, [this](std::size_t u) { take_accumulators(u); });
+  auto run =
+      runs_->begin(unit, module, in_backward, [this](std::size_t u) { take_accumulators(u); });
   run.counts = trains && run.graph && !in_backward && groups_[unit].is_root();
   return run;
 }
@@ -181,12 +202,8 @@ void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::T
 
 void ShardedModel::abandon_forward(const ForwardRun& run) noexcept { runs_->abandon(run); }
 
-void ShardedModel::require_idle(const char* operation) const {
-  CONVOY_REQUIRE(!runs_->any() && backward_thread_.load() == std::thread::id(), kMisuse,
-                 "FSDP: ", operation, " inside a forward or backward of the model");
-}
-
 BackwardPass& ShardedModel::join_backward() {
+  require_no_scope("a backward");
   const auto me = std::this_thread::get_id();
   std::thread::id none;
   if (!backward_thread_.compare_exchange_strong(none, me)) {
@@ -264,33 +281,5 @@ void ShardedModel::abandon_backward() noexcept {
   backward_.reset();
   backward_thread_.store({});
 }
-
-void ShardedModel::with_full(std::size_t unit, const std::function<void()>& read) {
-  require_idle("reading full parameters");
-  gatherer_->for_reading(unit);
-  try {
-    read();
-  } catch (...) {
-    gatherer_->reshard(unit);
-    throw;
-  }
-  gatherer_->reshard(unit);
-}
-
-void ShardedModel::replace_values(std::size_t unit, const at::Tensor& values) {
-  groups_[unit].storage().scatter_from_first(values, groups_[unit].name());
-}
-
-void ShardedModel::settle() {
-  require_idle("settle()");
-  gatherer_->settle();
-}
-
-void ShardedModel::begin_edit() {
-  require_idle("edit()");
-  gatherer_->leave(/*all_have_left=*/false);
-}
-
-void ShardedModel::close() noexcept { gatherer_->window().enter_for_good(); }
 
 }  // namespace convoy::fsdp

@@ -2,10 +2,13 @@
 #pragma once
 
 #include "backward_pass.h"
+#include "convoy/fsdp/full_params.h"
 #include "convoy/fsdp/options.h"
 #include "forward_runs.h"
+#include "full_values.h"
 #include "gatherer.h"
 #include "param_group.h"
+#include "precision_plan.h"
 
 #include <torch/nn/module.h>
 
@@ -33,23 +36,29 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
                                               const Options& options);
 
   /// For create().
-  ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan, const Options& options);
+  ShardedModel(Private, CommunicatorPtr comm, UnitPlan plan, const PrecisionPlan& precision,
+               const Options& options);
 
   Communicator& comm() const noexcept { return *comm_; }
   const CommunicatorPtr& comm_ptr() const noexcept { return comm_; }
   const std::vector<ParamGroup>& groups() const noexcept { return groups_; }
   const std::vector<PlannedName>& names() const noexcept { return names_; }
+  /// See Options::ignored.
+  const std::vector<PlannedParameter>& ignored() const noexcept { return ignored_; }
   const GatherOptions& options() const noexcept { return gatherer_->options(); }
   std::int64_t grad_buffer_bytes() const noexcept { return pool_->bytes(); }
 
   /// Forward, called by units.
-  ForwardRun begin_forward(std::size_t unit, bool trains);
+  ForwardRun begin_forward(std::size_t unit, std::size_t module, bool trains);
   void finish_forward(const ForwardRun& run, const std::vector<at::Tensor>& outputs);
   void abandon_forward(const ForwardRun& run) noexcept;
 
-  /// Reads the full parameters of one unit: calls `read` with its leaves full. Collective with
-  /// private gathers.
-  void with_full(std::size_t unit, const std::function<void()>& read);
+  /// Meets all ranks under the name of a call that all must make, so that one that is somewhere
+  /// else is an error that names both.
+  void announce(const char* call);
+  /// Reads the full parameters of one unit and its frozen part (`group` is either): calls `read`
+  /// with their leaves full. Collective with private gathers.
+  void with_full(std::size_t group, const std::function<void()>& read);
   /// Overwrites all parameters of a unit with rank 0's `values` (others pass anything). Collective;
   /// inside an edit.
   void replace_values(std::size_t unit, const at::Tensor& values);
@@ -60,6 +69,14 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
 
   void settle();
   void begin_edit();
+  /// By names of units; see FullySharded.
+  void unshard(const std::string& pattern);
+  void reshard(const std::string& pattern);
+  void set_reshards(const std::string& pattern, bool reshards);
+  /// See FullParamsScope.
+  void summon(const SummonOptions& options);
+  void end_summon();
+  void abandon_summon() noexcept;
   /// The wrapper is going; this rank will not train on, but peers may still read.
   void close() noexcept;
 
@@ -68,7 +85,7 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   class Scope;
   class EndOfBackward;
 
-  void attach_storage(const UnitPlan& plan);
+  void attach_storage(const UnitPlan& plan, const PrecisionPlan& precision);
   void take_accumulators(std::size_t unit);
   BackwardPass& join_backward();
   void on_node(UnitRun& run, const Node& node);
@@ -79,10 +96,14 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
                      std::int64_t end_ns) const;
   void abandon_backward() noexcept;
   void require_idle(const char* operation) const;
+  void require_no_scope(const std::string& operation) const;
+  void require_sharded(const char* operation) const;
+  std::vector<std::size_t> units_named(const std::string& pattern, bool recurse) const;
 
   CommunicatorPtr comm_;
   std::vector<ParamGroup> groups_;
   std::vector<PlannedName> names_;
+  std::vector<PlannedParameter> ignored_;
   std::shared_ptr<GradBufferPool> pool_;
   std::optional<Gatherer> gatherer_;
   AccumulatorMap accumulators_;
@@ -95,6 +116,11 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   std::atomic<std::thread::id> backward_thread_{};
   std::uint64_t backwards_ = 0;
   std::optional<BackwardPass> backward_;
+  struct Summoning {
+    bool writeback = false;
+    bool rank0_only = false;
+  } summon_;
+  std::unique_ptr<FullValues> summoned_;  ///< While a summon_full_params scope is open.
 };
 
 }  // namespace convoy::fsdp

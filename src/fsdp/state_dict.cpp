@@ -32,8 +32,14 @@ std::string first_problem(const ShardedModel& model, const torch::nn::Module& mo
   };
   std::size_t known = 0;
   for (const PlannedName& name : model.names()) {
-    const auto& leaf = model.groups()[name.unit].param().leaves()[name.parameter];
-    auto problem = check(name.name, leaf.full_sizes, leaf.tensor.scalar_type());
+    std::string problem;
+    if (name.ignored()) {
+      const at::Tensor& own = model.ignored()[name.parameter].tensor;
+      problem = check(name.name, own.sizes(), own.scalar_type());
+    } else {
+      const auto& leaf = model.groups()[name.unit].param().leaves()[name.parameter];
+      problem = check(name.name, leaf.full_sizes, leaf.tensor.scalar_type());
+    }
     if (!problem.empty()) return problem;
     ++known;
   }
@@ -74,17 +80,30 @@ void for_each_full_parameter(
   ShardedModel& sharded = *model.sharded();
   const at::NoGradGuard no_grad;
   const auto& names = sharded.names();
+  const auto unit_of = [&](std::size_t at) {
+    return names[at].ignored() ? PlannedName::kIgnored
+                               : main_part(sharded.groups(), names[at].unit);
+  };
+  sharded.announce("FSDP: reading the full state");
   for (std::size_t begin = 0; begin < names.size();) {
     // Names of one unit that follow each other are read in one gather.
     std::size_t end = begin;
-    while (end < names.size() && names[end].unit == names[begin].unit) ++end;
-    sharded.with_full(names[begin].unit, [&] {
+    while (end < names.size() && unit_of(end) == unit_of(begin)) ++end;
+    const auto visit_all = [&] {
       if (sharded.comm().rank() != 0) return;
-      const auto& leaves = sharded.groups()[names[begin].unit].param().leaves();
       for (std::size_t i = begin; i < end; ++i) {
-        visit(names[i].name, leaves[names[i].parameter].full_view);
+        const PlannedName& name = names[i];
+        visit(name.name,
+              name.ignored()
+                  ? sharded.ignored()[name.parameter].tensor.detach().contiguous()
+                  : sharded.groups()[name.unit].param().leaves()[name.parameter].master_view);
       }
-    });
+    };
+    if (names[begin].ignored()) {
+      visit_all();
+    } else {
+      sharded.with_full(names[begin].unit, visit_all);
+    }
     begin = end;
   }
 }
@@ -116,8 +135,8 @@ void load_full_state_dict(FullySharded& model, const StateDict& state) {
     const FlatParam& param = sharded.groups()[u].param();
     at::Tensor values;
     if (first) {
-      values =
-          at::zeros({param.layout().total_numel()}, sharded.groups()[u].storage().full().options());
+      values = at::zeros({param.layout().total_numel()},
+                         sharded.groups()[u].storage().master().options());
       for (std::size_t i = 0; i < param.leaves().size(); ++i) {
         const ParameterPlace& place = param.layout().places[i];
         values.narrow(0, place.start, place.numel)
@@ -125,6 +144,11 @@ void load_full_state_dict(FullySharded& model, const StateDict& state) {
       }
     }
     sharded.replace_values(u, values);
+  }
+  for (const auto& [name, tensor] : sharded.ignored()) {
+    at::Tensor target = tensor.detach();
+    if (first) target.copy_(state[name].detach());
+    comm.broadcast(target, 0, {.tag = name})->wait();
   }
   for (const auto& buffer : model.root().named_buffers()) {
     at::Tensor target = buffer.value();

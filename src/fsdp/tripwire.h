@@ -17,6 +17,10 @@ class Tripwire {
  public:
   /// Takes the samples. The leaves must show their shards.
   void arm(const FlatParam& param);
+  /// Takes them again, if armed: after writes that were allowed.
+  void rearm(const FlatParam& param) {
+    if (armed_) arm(param);
+  }
   void disarm() noexcept { armed_ = false; }
   /// The name of a parameter that has changed since arm(), if armed.
   std::optional<std::string> changed(const FlatParam& param) const;

@@ -30,9 +30,10 @@ at::Tensor make_placeholder(const FlatParam::Leaf& leaf) {
 
 }  // namespace
 
-UnitGradients::UnitGradients(const FlatParam& param, std::shared_ptr<GradBufferPool> pool,
-                             std::string name)
+UnitGradients::UnitGradients(const FlatParam& param, at::ScalarType dtype,
+                             std::shared_ptr<GradBufferPool> pool, std::string name)
     : param_(param),
+      dtype_(dtype),
       pool_(std::move(pool)),
       name_(std::move(name)),
       in_buffer_(param.leaves().size()),
@@ -86,7 +87,7 @@ void UnitGradients::add(std::size_t index, const at::Tensor& gradient) {
 
 void UnitGradients::add_to(Filled& filled, std::size_t index, const at::Tensor& gradient) {
   if (!filled.buffer.defined()) {
-    filled.buffer = at::empty({param_.layout().total_numel()}, gradient.scalar_type());
+    filled.buffer = at::empty({param_.layout().total_numel()}, pool_->dtype());
     filled.has.assign(used_.size(), false);
   }
   at::Tensor target = place(filled.buffer, index);
@@ -111,12 +112,12 @@ at::Tensor UnitGradients::output_buffer() {
   bool accumulates = false;
   for (const auto& leaf : leaves) accumulates = accumulates || leaf.tensor.grad().defined();
   const std::int64_t numel = param_.layout().slice_numel;
-  if (accumulates) return at::empty({numel}, buffer_.tensor().scalar_type());
+  if (accumulates) return at::empty({numel}, dtype_);
 
   bool reusable = kept_.defined() && kept_.storage().use_count() == kept_views_.size() + 1;
   for (const at::Tensor& view : kept_views_) reusable = reusable && view.use_count() == 1;
   if (!reusable) {
-    kept_ = at::empty({numel}, buffer_.tensor().scalar_type());
+    kept_ = at::empty({numel}, dtype_);
     kept_views_.clear();
     for (const auto& leaf : leaves) {
       kept_views_.push_back(piece_in(kept_, leaf.piece));
@@ -142,7 +143,9 @@ ReduceInFlight UnitGradients::begin_reduce(Communicator& comm, std::string tag) 
   zero_missing(buffer_.tensor(), in_buffer_);
   local_.clear();
   ReduceInFlight flight;
-  flight.output = output_buffer();
+  const bool casts = pool_->dtype() != dtype_;
+  flight.output =
+      casts ? at::empty({param_.layout().slice_numel}, pool_->dtype()) : output_buffer();
   flight.input = std::move(buffer_);
   flight.work = comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg,
                                     {.tag = std::move(tag)});
@@ -170,6 +173,9 @@ void UnitGradients::finish_reduce(ReduceInFlight flight) {
   flight.work->wait();
   if (flight.adds) {
     reduced_.add_(flight.output);
+  } else if (flight.output.scalar_type() != dtype_) {
+    reduced_ = output_buffer();
+    reduced_.copy_(flight.output);
   } else {
     reduced_ = std::move(flight.output);
   }

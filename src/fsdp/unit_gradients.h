@@ -18,20 +18,23 @@ namespace convoy::fsdp {
 struct ReduceInFlight {
   WorkPtr work;
   GradBufferLease input;  ///< Full gradients of this rank; must stay until the work is done.
-  at::Tensor output;      ///< This rank's slice of the mean.
+  at::Tensor output;      ///< This rank's slice of the mean, in the input's dtype.
   bool adds = false;      ///< A second round: its output is added to the first one's.
 };
 
 /// Note [Where gradients are]
 /// A gradient that arrives is copied once, into its place in a full buffer on loan from the pool,
-/// and never touches the leaf: the hook before AccumulateGrad takes it. When the unit is complete
-/// the buffer is reduced into this rank's slice. Gradients of a backward under no_sync stay in a
-/// full buffer of the unit's own (`local_`), and the leaves carry placeholders: a gradient that
-/// cannot be stepped with (its shape fits no leaf) and whose loss or zeroing tells that the user
-/// dropped it. Thread rule: the thread that runs backward.
+/// and never touches the leaf: the hook before AccumulateGrad takes it. Full buffers are in the
+/// pool's dtype, the one that gradients are reduced in; gradients on the leaves are in the leaves'.
+/// When the unit is complete the buffer is reduced into this rank's slice. Gradients of a backward
+/// under no_sync stay in a full buffer of the unit's own (`local_`), and the leaves carry
+/// placeholders: a gradient that cannot be stepped with (its shape fits no leaf) and whose loss or
+/// zeroing tells that the user dropped it. Thread rule: the thread that runs backward.
 class UnitGradients {
  public:
-  UnitGradients(const FlatParam& param, std::shared_ptr<GradBufferPool> pool, std::string name);
+  /// `dtype` is the leaves'.
+  UnitGradients(const FlatParam& param, at::ScalarType dtype, std::shared_ptr<GradBufferPool> pool,
+                std::string name);
 
   /// Starts a backward: forgets what was dropped by zero_grad since the last one.
   void begin();
@@ -78,11 +81,13 @@ class UnitGradients {
 
   at::Tensor place(const at::Tensor& buffer, std::size_t index) const;
   void add_to(Filled& filled, std::size_t index, const at::Tensor& gradient);
+  /// Where this rank's slice of the mean goes, in the leaves' dtype.
   at::Tensor output_buffer();
   /// Zeroes the places of trainable leaves that have no value, so that they count as zero.
   void zero_missing(const at::Tensor& buffer, const std::vector<bool>& has) const;
 
   const FlatParam& param_;
+  at::ScalarType dtype_;
   std::shared_ptr<GradBufferPool> pool_;
   std::string name_;
   GradBufferLease buffer_;

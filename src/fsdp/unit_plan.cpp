@@ -1,190 +1,247 @@
-// Walks the modules once and assigns parameters to units, refusing what could not be sharded.
+// Makes units of the chosen modules, and assigns parameters to them.
 #include "unit_plan.h"
 
 #include "convoy/base/check.h"
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 namespace convoy::fsdp {
 namespace {
 
-constexpr std::size_t kNamesInText = 5;
+using Impl = const c10::TensorImpl*;
 
-// "a, b, c and 7 more".
-std::string listed(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min(names.size(), kNamesInText); ++i) {
-    text += (i == 0 ? "'" : ", '") + names[i] + "'";
-  }
-  if (names.size() > kNamesInText) text += concat(" and ", names.size() - kNamesInText, " more");
-  return text;
-}
-
-std::string parent_path(const std::string& name) {
-  const auto dot = name.rfind('.');
-  return dot == std::string::npos ? std::string() : name.substr(0, dot);
-}
-
-// What the policy says about one module, remembering which rules have matched anything.
-class Chooser {
- public:
-  explicit Chooser(const WrapPolicy& policy)
-      : rules_(policy.rules()), matched_(policy.rules().size()) {}
-
-  bool chooses(const std::string& name, const torch::nn::Module& module, bool is_unit) {
-    bool chosen = false;
-    for (std::size_t i = 0; i < rules_.size(); ++i) {
-      if (!rules_[i].matches(name, module)) continue;
-      CONVOY_REQUIRE(is_unit, kInvalidArgument, "FSDP: ", rules_[i].description,
-                     " matches module '", name, "' (", module.name(),
-                     "), which is not a convoy::Unit; write `using X = convoy::Unit<XImpl>;`");
-      matched_[i] = true;
-      chosen = true;
+// Tensors of which any name is matched, by first name; each rule must match something.
+std::vector<PlannedParameter> find_ignored(const torch::nn::Module& model,
+                                           const ParameterFilter& filter) {
+  std::vector<PlannedParameter> found;
+  std::unordered_set<Impl> seen;
+  std::vector<bool> hit(filter.rules().size());
+  for (const auto& item : model.named_parameters()) {
+    bool any = false;
+    for (std::size_t i = 0; i < hit.size(); ++i) {
+      if (!filter.rules()[i].matches(item.key(), item.value())) continue;
+      hit[i] = true;
+      any = true;
     }
-    return chosen;
-  }
-
-  void require_all_matched(const std::vector<std::string>& unit_names) const {
-    for (std::size_t i = 0; i < rules_.size(); ++i) {
-      CONVOY_REQUIRE(matched_[i] || rules_[i].may_miss, kInvalidArgument,
-                     "FSDP: ", rules_[i].description,
-                     " matches no unit; the units of this model are ",
-                     unit_names.empty() ? "none" : listed(unit_names));
+    if (any && seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      found.push_back({item.key(), item.value()});
     }
   }
-
- private:
-  const std::vector<WrapPolicy::Rule>& rules_;
-  std::vector<bool> matched_;
-};
+  for (std::size_t i = 0; i < hit.size(); ++i) {
+    CONVOY_REQUIRE(hit[i], kInvalidArgument, "FSDP: ignored: ", filter.rules()[i].description,
+                   " matches no parameter of the model");
+  }
+  return found;
+}
 
 class Planner {
  public:
-  Planner(torch::nn::Module& model, const WrapPolicy& policy) : model_(model), chooser_(policy) {}
+  Planner(const torch::nn::Module& model, const WrapPolicy& policy, const ParameterFilter& ignored,
+          PlanAllowance allowance)
+      : allowance_(allowance) {
+    plan_.ignored = find_ignored(model, ignored);
+    std::unordered_set<Impl> impls;
+    for (std::size_t i = 0; i < plan_.ignored.size(); ++i) {
+      ignored_[plan_.ignored[i].tensor.unsafeGetTensorImpl()] = i;
+      impls.insert(plan_.ignored[i].tensor.unsafeGetTensorImpl());
+    }
+    plan_.choice = choose_units(model, policy, impls);
+    if (!allowance.misses) require_hits(plan_.choice, policy);
+  }
 
   UnitPlan run() {
-    for (const auto& item : model_.named_modules()) visit(item.key(), *item.value());
-    chooser_.require_all_matched(unit_names_);
+    for (const ChosenModule& module : plan_.choice.modules) visit(module);
     CONVOY_REQUIRE(outside_.empty(), kInvalidArgument,
-                   "FSDP: parameters outside of every unit: ", listed(outside_),
-                   "; make the model itself a convoy::Unit, the root unit takes ", "the rest");
+                   "FSDP: parameters outside of every unit: ", quoted_list(outside_),
+                   "; make the model itself a convoy::Unit, the root unit takes the rest");
     CONVOY_REQUIRE(!plan_.units.empty(), kInvalidArgument,
                    "FSDP: the model has no convoy::Unit to shard");
-    require_no_overlap();
+    resolve_ties();
+    assign();
+    split_frozen_parts();
     return std::move(plan_);
   }
 
  private:
-  void visit(const std::string& path, torch::nn::Module& module) {
-    auto* unit = dynamic_cast<UnitBase*>(&module);
-    const bool is_root = path.empty();
-    if (unit != nullptr && !is_root) unit_names_.push_back(path);
-    int owner = is_root ? -1 : owner_of_path_.at(parent_path(path));
-    if (const auto known = unit_of_module_.find(&module); known != unit_of_module_.end()) {
+  struct Sighting {
+    std::string name;
+    at::Tensor tensor;
+    std::size_t unit;
+  };
+  // Blocks of one container that share a unit which has room left.
+  struct Group {
+    std::size_t unit = 0;
+    int blocks = 0;
+    int room = 0;
+  };
+
+  void visit(const ChosenModule& one) {
+    const bool is_root = one.path.empty();
+    int owner = is_root ? -1 : owner_of_path_.at(parent_path(one.path));
+    if (const auto known = unit_of_module_.find(one.module); known != unit_of_module_.end()) {
       owner = known->second;  // one module under a second name
-    } else if (chooser_.chooses(path, module, unit != nullptr) || (is_root && unit != nullptr)) {
-      CONVOY_REQUIRE(unit->convoy_unit_behaviour() == nullptr, kInvalidArgument, "FSDP: unit '",
-                     is_root ? "(root)" : path,
+    } else if (one.chosen || (is_root && one.unit != nullptr)) {
+      CONVOY_REQUIRE(allowance_.wrapped || one.unit->convoy_unit_behaviour() == nullptr,
+                     kInvalidArgument, "FSDP: unit '", is_root ? kRootName : one.path,
                      "' is wrapped already; a module can be sharded once");
-      plan_.units.push_back({.name = is_root ? "(root)" : path,
-                             .unit = unit,
-                             .parent = owner,
-                             .is_root = is_root,
-                             .parameters = {}});
-      owner = static_cast<int>(plan_.units.size()) - 1;
-      unit_of_module_[&module] = owner;
+      owner = static_cast<int>(unit_for(one, owner));
+      unit_of_module_[one.module] = owner;
     }
-    owner_of_path_[path] = owner;
-    for (const auto& parameter : module.named_parameters(/*recurse=*/false)) {
-      take(path.empty() ? parameter.key() : path + "." + parameter.key(), parameter.value(), owner);
+    owner_of_path_[one.path] = owner;
+    for (const auto& parameter : one.module->named_parameters(/*recurse=*/false)) {
+      see(one.path.empty() ? parameter.key() : one.path + "." + parameter.key(), parameter.value(),
+          owner);
     }
   }
 
-  void take(const std::string& name, const at::Tensor& tensor, int owner) {
-    if (owner < 0) {
+  // A unit of its own, or the one that the block before it in the container has begun.
+  std::size_t unit_for(const ChosenModule& one, int parent) {
+    const bool is_root = one.path.empty();
+    if (!is_root) {
+      Group& group = groups_[parent_path(one.path)];
+      if (group.blocks == one.blocks && group.room > 0) {
+        --group.room;
+        PlannedUnit& unit = plan_.units[group.unit];
+        unit.modules.push_back(one.unit);
+        unit.paths.push_back(one.path);
+        unit.name = unit.paths.front() + ".." + one.path.substr(one.path.rfind('.') + 1);
+        return group.unit;
+      }
+      group = {plan_.units.size(), one.blocks, one.blocks - 1};
+    }
+    plan_.units.push_back({.name = is_root ? kRootName : one.path,
+                           .modules = {one.unit},
+                           .paths = {one.path},
+                           .parent = parent,
+                           .is_root = is_root,
+                           .borrows_from = {},
+                           .parameters = {}});
+    return plan_.units.size() - 1;
+  }
+
+  void see(const std::string& name, const at::Tensor& tensor, int owner) {
+    if (ignored_.contains(tensor.unsafeGetTensorImpl())) {
+      sightings_.push_back({name, tensor, PlannedName::kIgnored});
+    } else if (owner < 0) {
       outside_.push_back(name);
-      return;
+    } else {
+      sightings_.push_back({name, tensor, static_cast<std::size_t>(owner)});
     }
-    const auto unit = static_cast<std::size_t>(owner);
-    const auto [known, is_new] =
-        taken_.try_emplace(tensor.unsafeGetTensorImpl(), PlannedName{name, unit, 0});
-    if (!is_new) {
-      CONVOY_REQUIRE(known->second.unit == unit, kInvalidArgument, "FSDP: '", known->second.name,
-                     "' (unit ", plan_.units[known->second.unit].name, ") and '", name, "' (unit ",
-                     plan_.units[unit].name,
-                     ") are one tensor; tied parameters must lie in one "
-                     "unit: wrap fewer units");
-      plan_.names.push_back({name, unit, known->second.parameter});
-      return;
-    }
-    require_shardable(name, tensor);
-    auto& parameters = plan_.units[unit].parameters;
-    known->second.parameter = parameters.size();
-    plan_.names.push_back({name, unit, parameters.size()});
-    parameters.push_back({name, tensor});
   }
 
-  void require_shardable(const std::string& name, const at::Tensor& tensor) {
-    const auto dtype = tensor.scalar_type();
-    CONVOY_REQUIRE(dtype == at::kFloat || dtype == at::kDouble, kInvalidArgument, "FSDP: '", name,
-                   "' is ", c10::toString(dtype), "; parameters must be float32 or float64");
-    if (taken_.size() == 1) plan_.dtype = dtype;
-    CONVOY_REQUIRE(dtype == plan_.dtype, kInvalidArgument, "FSDP: '", name, "' is ",
-                   c10::toString(dtype), " where other parameters are ", c10::toString(plan_.dtype),
-                   "; all must have one dtype");
-    CONVOY_REQUIRE(tensor.device().is_cpu() && tensor.layout() == at::kStrided, kInvalidArgument,
-                   "FSDP: '", name, "' is not a dense CPU tensor");
-    CONVOY_REQUIRE(tensor.is_leaf(), kInvalidArgument, "FSDP: '", name,
-                   "' is the result of an operation, not a leaf");
-    CONVOY_REQUIRE(!tensor.grad().defined(), kInvalidArgument, "FSDP: '", name,
-                   "' has a gradient already; wrap the model before its first backward, or drop "
-                   "gradients with model->zero_grad() first");
-  }
-
-  // Two parameters that are different tensors over the same memory would drift apart once sharded.
-  void require_no_overlap() const {
-    struct Range {
-      const char* begin;
-      const char* end;
-      const std::string* name;
-    };
-    std::vector<Range> ranges;
-    for (const PlannedUnit& unit : plan_.units) {
-      for (const PlannedParameter& parameter : unit.parameters) {
-        const auto* begin = static_cast<const char*>(parameter.tensor.const_data_ptr());
-        if (parameter.tensor.numel() == 0) continue;
-        std::int64_t last = 0;
-        for (std::int64_t d = 0; d < parameter.tensor.dim(); ++d) {
-          last += (parameter.tensor.size(d) - 1) * parameter.tensor.stride(d);
-        }
-        const auto item = static_cast<std::int64_t>(parameter.tensor.element_size());
-        ranges.push_back({begin, begin + (last + 1) * item, &parameter.name});
+  // The innermost unit around both, or -1.
+  int common_unit(std::size_t a, std::size_t b) const {
+    for (int x = static_cast<int>(a); x >= 0; x = plan_.units[static_cast<std::size_t>(x)].parent) {
+      for (int y = static_cast<int>(b); y >= 0;
+           y = plan_.units[static_cast<std::size_t>(y)].parent) {
+        if (x == y) return x;
       }
     }
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& a, const Range& b) { return a.begin < b.begin; });
-    for (std::size_t i = 1; i < ranges.size(); ++i) {
-      CONVOY_REQUIRE(ranges[i].begin >= ranges[i - 1].end, kInvalidArgument, "FSDP: '",
-                     *ranges[i - 1].name, "' and '", *ranges[i].name,
-                     "' share memory but are two tensors; register one tensor twice to tie them");
+    return -1;
+  }
+
+  // A tied tensor goes to the innermost unit around all its names: that one is full while any unit
+  // inside of it runs.
+  void resolve_ties() {
+    std::unordered_map<Impl, const Sighting*> first;
+    for (const Sighting& one : sightings_) {
+      if (one.unit == PlannedName::kIgnored) continue;
+      const auto [known, is_new] = first.try_emplace(one.tensor.unsafeGetTensorImpl(), &one);
+      auto& home = home_of_[one.tensor.unsafeGetTensorImpl()];
+      if (is_new) {
+        home = one.unit;
+        continue;
+      }
+      const int common = common_unit(home, one.unit);
+      CONVOY_REQUIRE(common >= 0, kInvalidArgument, "FSDP: '", known->second->name, "' (unit ",
+                     plan_.units[known->second->unit].name, ") and '", one.name, "' (unit ",
+                     plan_.units[one.unit].name,
+                     ") are one tensor, and no unit lies around both; make the module around them "
+                     "a convoy::Unit, or wrap fewer units");
+      home = static_cast<std::size_t>(common);
     }
   }
 
-  torch::nn::Module& model_;
-  Chooser chooser_;
+  void assign() {
+    std::unordered_map<Impl, std::size_t> place_of;
+    std::vector<PlannedParameter> all;
+    for (const Sighting& one : sightings_) {
+      const Impl impl = one.tensor.unsafeGetTensorImpl();
+      if (one.unit == PlannedName::kIgnored) {
+        plan_.names.push_back({one.name, PlannedName::kIgnored, ignored_.at(impl)});
+        continue;
+      }
+      const std::size_t home = home_of_.at(impl);
+      auto& borrows = plan_.units[one.unit].borrows_from;
+      if (home != one.unit && std::find(borrows.begin(), borrows.end(), home) == borrows.end()) {
+        borrows.push_back(home);
+      }
+      auto& parameters = plan_.units[home].parameters;
+      const auto [place, is_new] = place_of.try_emplace(impl, parameters.size());
+      plan_.names.push_back({one.name, home, place->second});
+      if (!is_new) continue;
+      require_shardable({one.name, one.tensor}, allowance_.meta);
+      if (all.empty()) plan_.dtype = one.tensor.scalar_type();
+      CONVOY_REQUIRE(one.tensor.scalar_type() == plan_.dtype, kInvalidArgument, "FSDP: '", one.name,
+                     "' is ", c10::toString(one.tensor.scalar_type()),
+                     " where other parameters are ", c10::toString(plan_.dtype),
+                     "; all must have one dtype");
+      parameters.push_back({one.name, one.tensor});
+      all.push_back({one.name, one.tensor});
+    }
+    require_no_overlap(all);
+  }
+
+  void split_frozen_parts() {
+    const std::size_t count = plan_.units.size();
+    std::vector<std::vector<PlannedName>> moved(count);  // Where each parameter is now.
+    for (std::size_t u = 0; u < count; ++u) {
+      auto all = std::exchange(plan_.units[u].parameters, {});
+      const auto trains = [](const PlannedParameter& p) { return p.tensor.requires_grad(); };
+      const bool mixed = std::any_of(all.begin(), all.end(), trains) &&
+                         !std::all_of(all.begin(), all.end(), trains);
+      const std::size_t frozen_part = plan_.units.size();
+      if (mixed) {
+        plan_.units.push_back({.name = plan_.units[u].name + " (frozen part)",
+                               .modules = {},
+                               .paths = {},
+                               .parent = plan_.units[u].parent,
+                               .part_of = static_cast<int>(u),
+                               .borrows_from = {},
+                               .parameters = {}});
+      }
+      for (PlannedParameter& parameter : all) {
+        const std::size_t target = mixed && !trains(parameter) ? frozen_part : u;
+        moved[u].push_back({{}, target, plan_.units[target].parameters.size()});
+        plan_.units[target].parameters.push_back(std::move(parameter));
+      }
+    }
+    for (PlannedName& name : plan_.names) {
+      if (name.ignored()) continue;
+      const PlannedName& now = moved[name.unit][name.parameter];
+      name.unit = now.unit;
+      name.parameter = now.parameter;
+    }
+  }
+
+  PlanAllowance allowance_;
   UnitPlan plan_;
   std::unordered_map<std::string, int> owner_of_path_;
   std::unordered_map<const torch::nn::Module*, int> unit_of_module_;
-  std::unordered_map<const c10::TensorImpl*, PlannedName> taken_;
-  std::vector<std::string> unit_names_;
+  std::unordered_map<std::string, Group> groups_;  // By path of the container.
+  std::unordered_map<Impl, std::size_t> ignored_;
+  std::unordered_map<Impl, std::size_t> home_of_;
+  std::vector<Sighting> sightings_;
   std::vector<std::string> outside_;
 };
 
 }  // namespace
 
-UnitPlan plan_units(torch::nn::Module& model, const WrapPolicy& policy) {
-  return Planner(model, policy).run();
+UnitPlan plan_units(const torch::nn::Module& model, const WrapPolicy& policy,
+                    const ParameterFilter& ignored, PlanAllowance allowance) {
+  return Planner(model, policy, ignored, allowance).run();
 }
 
 }  // namespace convoy::fsdp

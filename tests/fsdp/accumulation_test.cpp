@@ -124,22 +124,24 @@ TEST_CASE("zero_grad in every form drops gradients, those kept under no_sync too
       {"model, in place", [](Scale& model, auto&) { model->zero_grad(false); }},
       {"by hand", [](Scale& model, auto&) { model->weight.mutable_grad().reset(); }},
   };
-  for (const auto& [name, drop] : forms) {
-    for (const bool kept_local : {false, true}) {
-      ranks(2, [&, drop = drop, name = name](Rank& rank) {
-        Scale model;
-        FullyShardedDataParallel fsdp(model, rank.comm_ptr());
-        torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1.0));
-        model(100.0).backward();
-        if (kept_local) {
-          const auto pause = fsdp.no_sync();
-          model(1000.0).backward();
-        }
-        drop(model, optimizer);
-        model(rank.rank() + 1.0).backward();
-        const at::Tensor gradient = model->weight.grad();
-        check_same_bits(gradient, torch::full(gradient.sizes(), 1.5F), name);
-      });
+  for (const bool shared : {true, false}) {
+    for (const auto& [name, drop] : forms) {
+      for (const bool kept_local : {false, true}) {
+        ranks(2, [&, drop = drop, name = name](Rank& rank) {
+          Scale model;
+          FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+          torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(1.0));
+          model(100.0).backward();
+          if (kept_local) {
+            const auto pause = fsdp.no_sync();
+            model(1000.0).backward();
+          }
+          drop(model, optimizer);
+          model(rank.rank() + 1.0).backward();
+          const at::Tensor gradient = model->weight.grad();
+          check_same_bits(gradient, torch::full(gradient.sizes(), 1.5F), name);
+        });
+      }
     }
   }
 }

@@ -151,7 +151,7 @@ TEST_CASE("an embedding, a head and a scale called around their unit are named a
   }
 }
 
-TEST_CASE("an optimizer that has stepped before wrapping throws at its next step") {
+TEST_CASE("C036: an optimizer that has stepped before wrapping throws at its next step") {
   ranks(2, [](Rank& rank) {
     Stack model = make_seeded_stack();
     torch::optim::Adam adam(model->parameters(), torch::optim::AdamOptions(0.1));

@@ -142,6 +142,44 @@ TEST_CASE("two non-root units at most are resident where units lie inside units"
   });
 }
 
+TEST_CASE("tracked bytes of a rank stay within 16 P/N, the root and two units with gradients") {
+  for (const int world : {2, 3}) {
+    ranks(world, [&](Rank& rank) {
+      auto look = std::make_shared<std::function<void()>>([] {});
+      WatchedModel model(look);
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = false});
+      torch::optim::AdamW adam(model->parameters(), torch::optim::AdamWOptions(0.01));
+      constexpr std::int64_t kPage = 4096;
+      std::int64_t elements = 0, root = 0, unit = 0;
+      for (const auto& one : fsdp.units()) {
+        elements += one.numel + one.padding_numel;
+        (one.name == "(root)" ? root : unit) = one.full_bytes;
+      }
+      const std::int64_t bound =
+          16 * elements / world + 2 * root + 2 * 2 * unit + 3 * kPage;  // gradients as parameters
+      std::int64_t most = 0;
+      bool stepped = false;
+      *look = [&] {
+        // The slices of gradients stay from step to step, whether leaves show them or not.
+        std::int64_t bytes = fsdp.gradient_buffer_bytes();
+        const std::int64_t slices = stepped ? 4 : 2;  // parameter, gradient, two of Adam
+        for (const auto& one : fsdp.units()) {
+          bytes += slices * one.shard_bytes + one.resident_bytes;
+        }
+        most = std::max(most, bytes);
+      };
+      for (int step = 0; step < 3; ++step) {
+        model(torch::randn({2, 7, 96})).square().mean().backward();
+        adam.step();
+        adam.zero_grad();
+        stepped = true;
+      }
+      check(most <= bound, concat(most, " bytes, allowed ", bound));
+      check(most > bound - unit - 2 * root, concat("not a bound far off: ", most, " of ", bound));
+    });
+  }
+}
+
 TEST_CASE("units run one by one, without a root, gather each unit once a forward") {
   ranks(2, [](Rank& rank) {
     torch::nn::Sequential model{TinyBlock{large_config()}, TinyBlock{large_config()}};

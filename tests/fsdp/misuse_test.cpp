@@ -40,15 +40,11 @@ struct OutsideImpl : torch::nn::Module {
 TORCH_MODULE(Outside);
 
 struct TiedImpl : torch::nn::Module {
-  explicit TiedImpl(bool inside)
+  TiedImpl()
       : a(register_module("a", torch::nn::Linear(6, 6))),
         b(register_module("b", torch::nn::Linear(6, 6))),
         layer(register_module("layer", Layer())) {
-    if (inside) {
-      b->weight = b->register_parameter("tied", a->weight);
-    } else {
-      layer->register_parameter("tied", a->weight);
-    }
+    b->weight = b->register_parameter("tied", a->weight);
   }
   torch::Tensor forward(torch::Tensor x) {
     return torch::linear(torch::linear(layer(x), a->weight), a->weight);
@@ -100,21 +96,12 @@ TEST_CASE("name patterns") {
   CHECK(name_matches("*", "head"));
 }
 
-TEST_CASE("tied parameters work inside one unit and are named across units") {
-  ranks(2, [](Rank& rank) {
-    Tied across(false);
-    check_throws(ErrorKind::kInvalidArgument, "'a.weight'",
-                 [&] { FullyShardedDataParallel fsdp(across, rank.comm_ptr()); });
-    FullyShardedDataParallel whole(across, rank.comm_ptr(), {.wrap = wrap_root_only()});
-  });
-}
-
 TEST_CASE("tied parameters in one unit train as in one process") {
   check_parity(
       Training<Tied>{
           .make =
               [] {
-                Tied model(true);
+                Tied model;
                 seed_parameters(*model, 4);
                 return model;
               },

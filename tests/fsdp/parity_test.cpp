@@ -132,7 +132,7 @@ TEST_CASE("stock optimizers work sharded to 1e-6") {
   }
 }
 
-TEST_CASE("an optimizer built before wrapping steps the shards") {
+TEST_CASE("C036: an optimizer built before wrapping steps the shards") {
   const auto training = tiny_training();
   const StateDict expected = train_alone(training, 2);
   ranks(2, [&](Rank& rank) {

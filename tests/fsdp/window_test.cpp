@@ -189,7 +189,8 @@ TEST_CASE("a rank that is done may leave while another still evaluates") {
   });
 }
 
-TEST_CASE("ranks may use different units: gradients are defined everywhere if used anywhere") {
+TEST_CASE(
+    "C044: ranks may use different units: gradients are defined everywhere if used anywhere") {
   const auto run = [](Stack& model, int rank, int step) {
     model->body = [rank](StackImpl& self, torch::Tensor x) {
       return self.layers[static_cast<std::size_t>(rank == 0 ? 0 : 1)](x);

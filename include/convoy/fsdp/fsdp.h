@@ -4,8 +4,10 @@
 #include "convoy/base/check.h"
 #include "convoy/comm/communicator.h"
 #include "convoy/flat/shard_span.h"
+#include "convoy/fsdp/full_params.h"
 #include "convoy/fsdp/options.h"
 #include "convoy/fsdp/unit.h"
+#include "convoy/fsdp/unit_summary.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -18,19 +20,6 @@
 namespace convoy::fsdp {
 
 class ShardedModel;
-
-/// What FSDP has made of one unit.
-struct UnitSummary {
-  std::string name;                 ///< Path in the model; "(root)" for the root.
-  std::int64_t parameters = 0;      ///< Tensors.
-  std::int64_t numel = 0;           ///< Elements of them, without padding.
-  std::int64_t padding_numel = 0;   ///< Elements that the equal slices cost.
-  std::int64_t shard_bytes = 0;     ///< Parameters on this rank.
-  std::int64_t full_bytes = 0;      ///< While it is full.
-  std::int64_t resident_bytes = 0;  ///< Of its full buffer, in private memory, now.
-  bool cut_at_rows = true;          ///< Slices keep their number of dimensions.
-  bool trainable = true;
-};
 
 /// While it lives, backwards keep full-size gradients of this rank's own and reduce nothing.
 class [[nodiscard]] NoSync {
@@ -90,6 +79,19 @@ class FullySharded {
   /// gradients or in evaluation mode, if the gathers are shared.
   void settle();
 
+  /// Makes units full until reshard() or the end of a backward: for several forwards in a row that
+  /// should not gather each time (private gathers), or to read parameters as forward sees them.
+  /// `units` is a pattern as in wrap_units_named; "(root)" is the root, "**" all. Collective. What
+  /// is written to a full parameter is an error with shared gathers and lost with private ones: see
+  /// summon_full_params and edit(). Errors: kInvalidArgument for a name that matches no unit;
+  /// kMisuse inside a forward or backward.
+  void unshard(const std::string& units = "**");
+  /// Gives them up again; nothing for units that are not full.
+  void reshard(const std::string& units = "**");
+  /// Options::reshard_after_forward from the next forward on; the same on every rank. The root
+  /// keeps its parameters until backward whatever is said here.
+  void set_reshard_after_forward(bool reshards, const std::string& units = "**");
+
   /// What this rank holds of every parameter, in order of registration, each tensor once.
   std::vector<ShardSpan> shard_spans() const;
 
@@ -100,6 +102,9 @@ class FullySharded {
   std::string describe() const;
   /// Bytes of the gradient buffers that units take turns with.
   std::int64_t gradient_buffer_bytes() const noexcept;
+  /// Bytes of parameters in Options::mixed_precision's lower dtype that this rank holds all the
+  /// time, beside its float32 shards: 0 without mixed precision.
+  std::int64_t cast_parameter_bytes() const noexcept;
   /// Bytes of full-size gradients kept under no_sync, now.
   std::int64_t local_gradient_bytes() const noexcept;
 

@@ -2,8 +2,9 @@
 #pragma once
 
 #include "convoy/base/check.h"
-#include "convoy/fsdp/output_tensors.h"
+#include "convoy/fsdp/cast_tensors.h"
 #include "convoy/fsdp/unit_behaviour.h"
+#include "convoy/fsdp/unit_run.h"
 
 #include <c10/util/Type.h>
 #include <torch/nn/module.h>
@@ -11,7 +12,9 @@
 #include <torch/serialize/archive.h>
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -84,25 +87,17 @@ class UnitBody : public M, public UnitBase {
     if (const auto& behaviour = this->convoy_unit_behaviour()) behaviour->refuse(operation);
   }
 
+  /// To which dtype a forward's arguments are cast; before its run begins, so that the casts are no
+  /// part of the unit's graph and their backward does not keep the unit full.
+  std::optional<at::ScalarType> input_dtype() const {
+    const auto& behaviour = this->convoy_unit_behaviour();
+    return behaviour ? behaviour->casts().inputs : std::nullopt;
+  }
+
   /// Calls `forward()` as one run of the unit, or plainly where nothing has wrapped it.
   template <typename Forward>
   decltype(auto) run_as_unit(const Forward& forward) const {
-    using Result = decltype(forward());
-    // Held here, so that a module destroyed or rewrapped inside its own forward ends the run well.
-    const std::shared_ptr<UnitBehaviour> behaviour = this->convoy_unit_behaviour();
-    if (!behaviour) return forward();
-    const auto& module = static_cast<const torch::nn::Module&>(*this);
-    const std::unique_ptr<ForwardScope> scope = behaviour->enter_forward(module.is_training());
-    std::vector<at::Tensor> outputs;
-    if constexpr (std::is_void_v<Result>) {
-      forward();
-      scope->finish(outputs);
-    } else {
-      Result result = forward();
-      collect_tensors(result, outputs);
-      scope->finish(outputs);
-      return static_cast<Result>(std::forward<Result>(result));
-    }
+    return run_unit(*this, static_cast<const torch::nn::Module&>(*this).is_training(), forward);
   }
 };
 
@@ -115,7 +110,13 @@ class UnitForward<M, R (C::*)(Args...)> : public UnitBody<M> {
  public:
   using UnitBody<M>::UnitBody;
   R forward(Args... args) {
-    return this->run_as_unit([&]() -> R { return M::forward(std::forward<Args>(args)...); });
+    const auto dtype = this->input_dtype();
+    std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
+    M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
+    return this->run_as_unit([&]() -> R {
+      return std::apply([&](auto&... cast) -> R { return module.M::forward(cast.get()...); },
+                        casts);
+    });
   }
 };
 
@@ -124,7 +125,13 @@ class UnitForward<M, R (C::*)(Args...) const> : public UnitBody<M> {
  public:
   using UnitBody<M>::UnitBody;
   R forward(Args... args) const {
-    return this->run_as_unit([&]() -> R { return M::forward(std::forward<Args>(args)...); });
+    const auto dtype = this->input_dtype();
+    std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
+    const M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
+    return this->run_as_unit([&]() -> R {
+      return std::apply([&](auto&... cast) -> R { return module.M::forward(cast.get()...); },
+                        casts);
+    });
   }
 };
 
@@ -150,8 +157,14 @@ class UnitForward<M, AnyArguments> : public UnitBody<M> {
   template <typename... Args>
   auto forward(Args&&... args)
       -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
+    const auto dtype = this->input_dtype();
+    std::tuple<CastArgument<Args&&, false>...> casts(CastArgument<Args&&, false>(args, dtype)...);
     return this->run_as_unit([&]() -> decltype(auto) {
-      return static_cast<M&>(*this).M::forward(std::forward<Args>(args)...);
+      return std::apply(
+          [&](auto&... cast) -> decltype(auto) {
+            return static_cast<M&>(*this).M::forward(cast.get()...);
+          },
+          casts);
     });
   }
 };

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,10 +25,17 @@ class ForwardScope {
   virtual void finish(const std::vector<at::Tensor>& outputs) = 0;
 };
 
+/// To which dtypes floating-point tensors in arguments and results of a forward are cast.
+struct ForwardCasts {
+  std::optional<at::ScalarType> inputs, outputs;
+};
+
 /// The wrapper's side of one unit. Held by the unit; one thread at a time, the one that trains.
 class UnitBehaviour {
  public:
   virtual ~UnitBehaviour() = default;
+  /// What the unit's forward casts, before and after its run.
+  virtual ForwardCasts casts() const noexcept = 0;
   /// Makes the unit's parameters full and returns the run that is going on. `trains` says that the
   /// module is in training mode.
   virtual std::unique_ptr<ForwardScope> enter_forward(bool trains) = 0;

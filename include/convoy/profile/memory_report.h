@@ -1,13 +1,16 @@
 // Where the memory of one training rank goes: tracked parts, and the rest that no part explains.
 #pragma once
 
+#include "convoy/flat/shard_span.h"
 #include "convoy/profile/process_memory.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 namespace convoy::profile {
 
@@ -32,7 +35,31 @@ struct MemoryReport {
   std::optional<std::int64_t> other() const;
 };
 
+/// Measures the parts now, on this rank: call it between backward and zero_grad, where gradients
+/// are. `activations` is the most that a forward has held, if somebody has counted it (an
+/// AllocationCounter's peak less what stood before).
+MemoryReport memory_report(std::span<const ShardSpan> spans, const std::vector<at::Tensor>& buffers,
+                           const torch::optim::Optimizer& optimizer, std::int64_t activations = 0);
+
+/// Of a DistributedDataParallel or FullyShardedDataParallel model.
+template <class Wrapped>
+MemoryReport memory_report(Wrapped& model, const torch::optim::Optimizer& optimizer,
+                           std::int64_t activations = 0) {
+  const std::vector<ShardSpan> spans = model.shard_spans();
+  return memory_report(std::span<const ShardSpan>(spans), model.module()->buffers(), optimizer,
+                       activations);
+}
+
+/// Bytes of an optimizer's state tensors: torch's Adam, AdamW, SGD, RMSprop and Adagrad and ours.
+/// The state of others is not found and counts 0.
+std::int64_t optimizer_bytes(const torch::optim::Optimizer& optimizer);
+
 /// Bytes of the tensors' elements; undefined ones count 0.
 std::int64_t tensor_bytes(std::span<const at::Tensor> tensors);
 
 }  // namespace convoy::profile
+
+namespace convoy {
+using profile::memory_report;
+using profile::MemoryReport;
+}  // namespace convoy

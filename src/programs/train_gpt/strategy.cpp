@@ -3,8 +3,10 @@
 
 #include "convoy/base/check.h"
 #include "convoy/ddp/ddp.h"
+#include "convoy/ddp/memory_plan.h"
 #include "convoy/ddp/state_dict.h"
 #include "convoy/fsdp/fsdp.h"
+#include "convoy/fsdp/model_plan.h"
 #include "convoy/fsdp/state_dict.h"
 #include "convoy/optim/clip_grad_norm.h"
 
@@ -13,7 +15,9 @@ namespace {
 
 class Single final : public Strategy {
  public:
-  explicit Single(GPT model) : model_(std::move(model)) {}
+  explicit Single(GPT model) : plan_(ddp::plan_memory(*model)), model_(std::move(model)) {
+    plan_.gradient_buffers = 0;  // no buckets
+  }
 
   GPT& model() override { return model_; }
   at::Tensor forward(const at::Tensor& tokens) override { return model_(tokens); }
@@ -31,14 +35,18 @@ class Single final : public Strategy {
     for (const auto& item : model_->named_parameters()) visit(item.key(), item.value().detach());
   }
 
+  const MemoryPlan& memory_plan() const override { return plan_; }
+
  private:
+  MemoryPlan plan_;
   GPT model_;
 };
 
 class Ddp final : public Strategy {
  public:
   Ddp(GPT model, CommunicatorPtr comm, const Options& options)
-      : ddp_(std::move(model), std::move(comm), {.bucket_cap_mb = options.bucket_mb}) {}
+      : plan_(ddp::plan_memory(*model)),
+        ddp_(std::move(model), std::move(comm), {.bucket_cap_mb = options.bucket_mb}) {}
 
   GPT& model() override { return ddp_.module(); }
   at::Tensor forward(const at::Tensor& tokens) override { return ddp_(tokens); }
@@ -49,17 +57,23 @@ class Ddp final : public Strategy {
     ddp::for_each_full_parameter(ddp_.replica(), visit);
   }
 
+  const MemoryPlan& memory_plan() const override { return plan_; }
+
  private:
+  MemoryPlan plan_;
   DistributedDataParallel<GPT> ddp_;
 };
+
+fsdp::Options fsdp_options(const Options& options, const Communicator& comm) {
+  return {.wrap = wrap_units_of<Block>(),
+          .reshard_after_forward = options.reshard_after_forward,
+          .shared_gather = options.shared_gather && comm.shares_memory()};
+}
 
 class Fsdp final : public Strategy {
  public:
   Fsdp(GPT model, CommunicatorPtr comm, const Options& options)
-      : fsdp_(std::move(model), std::move(comm),
-              {.wrap = wrap_units_of<Block>(),
-               .reshard_after_forward = options.reshard_after_forward,
-               .shared_gather = options.shared_gather}) {}
+      : Fsdp(model, comm, fsdp_options(options, *comm)) {}
 
   GPT& model() override { return fsdp_.module(); }
   at::Tensor forward(const at::Tensor& tokens) override { return fsdp_(tokens); }
@@ -72,7 +86,14 @@ class Fsdp final : public Strategy {
     fsdp::for_each_full_parameter(fsdp_, visit);
   }
 
+  const MemoryPlan& memory_plan() const override { return plan_; }
+
  private:
+  Fsdp(const GPT& model, const CommunicatorPtr& comm, const fsdp::Options& options)
+      : plan_(fsdp::plan_memory(*model, comm->size(), comm->rank(), options)),
+        fsdp_(model, comm, options) {}
+
+  MemoryPlan plan_;
   FullyShardedDataParallel<GPT> fsdp_;
 };
 

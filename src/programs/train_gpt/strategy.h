@@ -2,6 +2,7 @@
 #pragma once
 
 #include "convoy/comm/communicator.h"
+#include "convoy/flat/memory_plan.h"
 #include "convoy/flat/shard_span.h"
 #include "programs/train_gpt/gpt.h"
 #include "programs/train_gpt/options.h"
@@ -26,6 +27,8 @@ class Strategy {
   virtual std::shared_ptr<void> no_sync() = 0;
   /// Clips the gradients to a total norm of `max_norm`; returns the norm before.
   virtual double clip(double max_norm) = 0;
+  /// What this rank was predicted to hold, before the model was wrapped.
+  virtual const MemoryPlan& memory_plan() const = 0;
   /// What this rank steps.
   virtual std::vector<ShardSpan> spans() = 0;
   /// Calls `visit` with the name and the full value of each parameter, in registration order, on

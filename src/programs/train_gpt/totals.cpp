@@ -3,8 +3,6 @@
 
 #include "convoy/base/hash.h"
 
-#include <torch/optim/adamw.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdio>
@@ -16,17 +14,6 @@ constexpr std::array kOperations{OpKind::kAllReduce, OpKind::kReduceScatter, OpK
                                  OpKind::kBroadcast, OpKind::kBarrier,       OpKind::kAllocate};
 constexpr std::int64_t kNumbersPerOperation = 5;
 constexpr std::int64_t kUnknown = -1;  // On the way between ranks.
-
-std::int64_t optimizer_bytes(const torch::optim::Optimizer& optimizer) {
-  std::int64_t bytes = 0;
-  for (const auto& entry : optimizer.state()) {
-    const auto* state = dynamic_cast<const torch::optim::AdamWParamState*>(entry.second.get());
-    if (state == nullptr) continue;
-    bytes += profile::tensor_bytes(
-        std::array{state->exp_avg(), state->exp_avg_sq(), state->max_exp_avg_sq()});
-  }
-  return bytes;
-}
 
 /// The numbers of a report in a fixed order.
 std::array<std::int64_t, 10> to_numbers(const profile::MemoryReport& report) {
@@ -79,7 +66,7 @@ profile::MemoryReport Totals::memory(Strategy& strategy,
   return {.process = profile::read_process_memory(),
           .parameters = profile::tensor_bytes(leaves),
           .gradients = gradient_bytes_,
-          .optimizer = optimizer_bytes(optimizer),
+          .optimizer = profile::optimizer_bytes(optimizer),
           .buffers = profile::tensor_bytes(strategy.model()->buffers()),
           .activations_peak = activation_bytes_};
 }

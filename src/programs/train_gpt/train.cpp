@@ -132,6 +132,8 @@ class Run {
                            .unigram_nats = data_.unigram_nats};
     log_.write(start_event(facts, options_));
     console_.start(facts, options_);
+    console_.line("memory of a rank without activations, predicted: " +
+                  to_string(strategy_->memory_plan()));
   }
 
   data::TokenBatch next_batch(data::Prefetcher<data::TokenBatch>& loader) {

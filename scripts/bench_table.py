@@ -50,7 +50,8 @@ def heading(summary):
     ranks = config["ranks"]
     what = (f"GPT {config['model']}, {grouped(summary['parameters'])} parameters, "
             f"{config['steps']} steps of {config.get('global-batch', '-')} x "
-            f"{config.get('seq', '-')} bytes; {ranks} rank{'s' if ranks != 1 else ''} of 1 thread")
+            f"{config.get('seq', '-')} bytes in {config.get('dtype', '-')}; {ranks} "
+            f"rank{'s' if ranks != 1 else ''} of 1 thread")
     memory = machine["memory_bytes"]
     where = (f"{machine['cpu'] or 'unknown processor'}, {machine['cores']} cores, "
              f"{memory / (1 << 30):.0f} GiB, Linux {machine['kernel']}, load "
@@ -185,8 +186,9 @@ def agreement(summary):
     if difference is None and not found["ok"] and found["ddp_fsdp_bitwise"] is not False:
         lines.append("SINGLE DISAGREES: a loss is finite in one strategy and not in the other")
     if difference is not None:
+        limit = found.get("single_limit", 1e-3)
         lines.append(f"single: its losses differ by at most {difference:.1e} of their value "
-                     f"({'within' if difference <= 1e-3 else 'ABOVE'} the limit of 1e-03)")
+                     f"({'within' if difference <= limit else 'ABOVE'} the limit of {limit:.0e})")
     return lines
 
 

@@ -40,7 +40,7 @@ JsonLine config_of(const StartFacts& facts, const Options& options) {
       .add("warmup-steps", options.warmup_steps)
       .add("weight-decay", options.weight_decay)
       .add("clip", options.clip)
-      .add("dtype", "fp32")
+      .add("dtype", to_string(model.dtype))
       .add("seed", options.seed)
       .add("threads", facts.threads)
       .add("bucket-mb", options.bucket_mb)

@@ -16,6 +16,16 @@ torch::nn::LayerNorm layer_norm(std::int64_t dim) {
   return torch::nn::LayerNorm(torch::nn::LayerNormOptions({dim}));
 }
 
+at::ScalarType scalar_type(ComputeDtype dtype) {
+  return dtype == ComputeDtype::kBFloat16 ? at::kBFloat16 : at::kFloat;
+}
+
+/// Computes in the dtype of `x`.
+at::Tensor linear(const torch::nn::Linear& layer, const at::Tensor& x) {
+  const at::Tensor bias = layer->bias.defined() ? layer->bias.to(x.scalar_type()) : at::Tensor();
+  return at::linear(x, layer->weight.to(x.scalar_type()), bias);
+}
+
 bool ends_with(std::string_view name, std::string_view end) { return name.ends_with(end); }
 
 /// Draws every parameter of the module in registration order from one generator.
@@ -52,14 +62,14 @@ at::Tensor BlockImpl::forward(at::Tensor x) {
   const std::int64_t rows = x.size(0);
   const std::int64_t tokens = x.size(1);
   const std::int64_t dim = x.size(2);
-  auto parts = qkv(ln1(x)).chunk(3, -1);
+  auto parts = linear(qkv, ln1(x)).chunk(3, -1);
   for (at::Tensor& part : parts) {
     part = part.view({rows, tokens, heads, dim / heads}).transpose(1, 2);
   }
   const at::Tensor attended = at::scaled_dot_product_attention(
       parts[0], parts[1], parts[2], /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true);
-  x = x + proj(attended.transpose(1, 2).reshape({rows, tokens, dim}));
-  return x + down(at::gelu(up(ln2(x)), "tanh"));
+  x = x + linear(proj, attended.transpose(1, 2).reshape({rows, tokens, dim}));
+  return x + linear(down, at::gelu(linear(up, ln2(x)), "tanh"));
 }
 
 GPTImpl::GPTImpl(const ModelConfig& config_, std::uint64_t seed)
@@ -83,10 +93,14 @@ GPTImpl::GPTImpl(const ModelConfig& config_, std::uint64_t seed)
 at::Tensor GPTImpl::forward(at::Tensor tokens) {
   CONVOY_REQUIRE(tokens.dim() == 2 && tokens.size(1) <= config.seq, kInvalidArgument,
                  "the model takes [rows, up to ", config.seq, "] tokens, got ", tokens.sizes());
-  at::Tensor x = tok(tokens) + pos(at::arange(tokens.size(1), at::kLong));
+  const at::ScalarType dtype = scalar_type(config.dtype);
+  // Once, so that the two gradients of a tied one are added in this dtype under every strategy.
+  const at::Tensor table = tok->weight.to(dtype);
+  at::Tensor x = at::embedding(table, tokens) +
+                 at::embedding(pos->weight.to(dtype), at::arange(tokens.size(1), at::kLong));
   for (Block& block : blocks) x = block(x);
   x = ln(x);
-  return config.tie_embeddings ? at::linear(x, tok->weight) : head(x);
+  return (config.tie_embeddings ? at::linear(x, table) : linear(head, x)).to(at::kFloat);
 }
 
 }  // namespace convoy::train_gpt

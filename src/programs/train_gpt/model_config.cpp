@@ -27,6 +27,19 @@ void require_positive(std::int64_t value, std::string_view flag) {
 
 }  // namespace
 
+std::string_view to_string(ComputeDtype dtype) noexcept {
+  return dtype == ComputeDtype::kBFloat16 ? "bf16" : "fp32";
+}
+
+ComputeDtype parse_dtype(std::string_view name) {
+  if (name == "fp32" || name == "float32") return ComputeDtype::kFloat32;
+  if (name == "bf16" || name == "bfloat16") return ComputeDtype::kBFloat16;
+  const std::vector<std::string> names{"fp32", "float32", "bf16", "bfloat16"};
+  throw Error(ErrorKind::kInvalidArgument,
+              concat("--dtype '", name, "' is not available", did_you_mean(name, names),
+                     "; it takes fp32 or bf16"));
+}
+
 std::span<const NamedModel> named_models() { return kModels; }
 
 const NamedModel& named_model(std::string_view name) {

@@ -9,6 +9,14 @@
 
 namespace convoy::train_gpt {
 
+/// In which dtype the network computes; its parameters are float32 in any case.
+enum class ComputeDtype { kFloat32, kBFloat16 };
+
+/// "fp32", "bf16".
+std::string_view to_string(ComputeDtype dtype) noexcept;
+/// Takes the long names too: float32, bfloat16. Error: kInvalidArgument with the nearest name.
+ComputeDtype parse_dtype(std::string_view name);
+
 struct ModelConfig {
   std::int64_t layers = 0;
   std::int64_t dim = 0;
@@ -16,6 +24,7 @@ struct ModelConfig {
   std::int64_t seq = 0;    ///< Tokens of context.
   std::int64_t vocab = 0;  ///< Bytes use the first 256 ids.
   bool tie_embeddings = false;
+  ComputeDtype dtype = ComputeDtype::kFloat32;
 };
 
 /// A model with a name, and the training values that suit its size.

@@ -47,9 +47,10 @@ cxxopts::Options make_parser() {
       "warmup-steps", "Steps of rising learning rate (default: a tenth, at most 100)", text(), "N")(
       "weight-decay", "On matrices; none on biases and norms", text()->default_value("0.1"), "X")(
       "clip", "Largest gradient norm; 0 turns clipping off", text()->default_value("1"), "X")(
-      "dtype", "fp32", text()->default_value("fp32"), "TYPE")(
-      "seed", "Of the first weights, the order of the text and the sample",
-      text()->default_value("1"), "N");
+      "dtype", "fp32, or bf16: computes in bfloat16 over float32 weights and gradients",
+      text()->default_value("fp32"),
+      "TYPE")("seed", "Of the first weights, the order of the text and the sample",
+              text()->default_value("1"), "N");
   parser.add_options("Strategy")(
       "strategy", "single, ddp or fsdp (default: single alone, ddp with several ranks)", text(),
       "NAME")("threads", "Threads of one rank", text(), "N")(
@@ -164,8 +165,7 @@ void read_training(const Values& values, Options& options) {
   options.clip = values.real("clip");
   options.seed =
       static_cast<std::uint64_t>(values.whole("seed", 0, std::numeric_limits<std::int64_t>::max()));
-  const std::string dtype = values.text("dtype");
-  if (dtype != "fp32") refuse(concat("--dtype '", dtype, "' is not available; it takes fp32"));
+  options.config.dtype = parse_dtype(values.text("dtype"));
 }
 
 void read_strategy(const Values& values, Options& options) {

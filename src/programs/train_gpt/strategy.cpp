@@ -64,10 +64,17 @@ class Ddp final : public Strategy {
   DistributedDataParallel<GPT> ddp_;
 };
 
+fsdp::MixedPrecision mixed_precision(ComputeDtype dtype) {
+  fsdp::MixedPrecision mixed;  // Gradients are reduced in float32.
+  if (dtype == ComputeDtype::kBFloat16) mixed.param_dtype = at::kBFloat16;
+  return mixed;
+}
+
 fsdp::Options fsdp_options(const Options& options, const Communicator& comm) {
   return {.wrap = wrap_units_of<Block>(),
           .reshard_after_forward = options.reshard_after_forward,
-          .shared_gather = options.shared_gather && comm.shares_memory()};
+          .shared_gather = options.shared_gather && comm.shares_memory(),
+          .mixed_precision = mixed_precision(options.config.dtype)};
 }
 
 class Fsdp final : public Strategy {
@@ -82,6 +89,7 @@ class Fsdp final : public Strategy {
   }
   double clip(double max_norm) override { return clip_grad_norm_(fsdp_, max_norm); }
   std::vector<ShardSpan> spans() override { return fsdp_.shard_spans(); }
+  std::int64_t cast_parameter_bytes() const override { return fsdp_.cast_parameter_bytes(); }
   void for_each_full_parameter(const Visit& visit) override {
     fsdp::for_each_full_parameter(fsdp_, visit);
   }

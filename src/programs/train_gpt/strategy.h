@@ -31,6 +31,8 @@ class Strategy {
   virtual const MemoryPlan& memory_plan() const = 0;
   /// What this rank steps.
   virtual std::vector<ShardSpan> spans() = 0;
+  /// Bytes of parameters in the compute dtype that this rank keeps beside them.
+  virtual std::int64_t cast_parameter_bytes() const { return 0; }
   /// Calls `visit` with the name and the full value of each parameter, in registration order, on
   /// rank 0 only; the other ranks help. The value is valid during the call.
   using Visit = std::function<void(std::string_view name, const at::Tensor& value)>;

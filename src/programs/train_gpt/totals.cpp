@@ -64,7 +64,7 @@ profile::MemoryReport Totals::memory(Strategy& strategy,
   std::vector<at::Tensor> leaves;
   for (const ShardSpan& span : strategy.spans()) leaves.push_back(span.leaf);
   return {.process = profile::read_process_memory(),
-          .parameters = profile::tensor_bytes(leaves),
+          .parameters = profile::tensor_bytes(leaves) + strategy.cast_parameter_bytes(),
           .gradients = gradient_bytes_,
           .optimizer = profile::optimizer_bytes(optimizer),
           .buffers = profile::tensor_bytes(strategy.model()->buffers()),

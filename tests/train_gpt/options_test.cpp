@@ -123,12 +123,13 @@ TEST_CASE("options: wrong input is one line with the nearest right one") {
   const std::string help = " (see --help)";
   REQUIRE(refusal({"--stpes", "5"}) ==
           "there is no flag '--stpes'; did you mean '--steps'?" + help);
-  REQUIRE(refusal({"--data=x", "--strategy", "fdsp"}) ==
-          "there is no strategy 'fdsp'; did you mean 'fsdp'?; there are single, ddp and fsdp" +
-              help);
+  REQUIRE(
+      refusal({"--data=x", "--strategy", "fdsp"}) ==
+      "there is no strategy 'fdsp'; did you mean 'fsdp'?; there are single, ddp, zero1 and fsdp" +
+          help);
   REQUIRE(refusal({"--data=x", "--model=bse"}).find("did you mean 'base'?") != std::string::npos);
-  REQUIRE(refusal({"--data=x", "--steps", "0"}) ==
-          "--steps takes a whole number from 1, got '0'" + help);
+  REQUIRE(refusal({"--data=x", "--steps=-1"}) ==
+          "--steps takes a whole number from 0, got '-1'" + help);
   REQUIRE(refusal({"--data=x", "--steps", "1e3"}).find("got '1e3'") != std::string::npos);
   REQUIRE(refusal({"--data=x", "--lr", "fast"}) ==
           "--lr takes a number that is not negative, got 'fast'" + help);

@@ -50,6 +50,9 @@ JsonLine config_of(const StartFacts& facts, const Options& options) {
       .add("eval-windows", options.eval_windows)
       .add("sample", options.sample)
       .add("prompt", options.prompt)
+      .add("save", options.save)
+      .add("save-every", options.save_every)
+      .add("resume", options.resume)
       .add("timeout", format_duration(options.timeout));
   return config;
 }
@@ -135,6 +138,12 @@ JsonLine eval_event(std::int64_t step, const Evaluation& evaluation) {
       .add("step", step)
       .add("loss", evaluation.loss)
       .add("windows", evaluation.windows);
+  return event;
+}
+
+JsonLine save_event(std::int64_t step, std::string_view path) {
+  JsonLine event;
+  event.add("event", "save").add("step", step).add("path", path);
   return event;
 }
 

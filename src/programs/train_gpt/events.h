@@ -53,6 +53,7 @@ struct EndFacts {
 JsonLine start_event(const StartFacts& facts, const Options& options);
 JsonLine step_event(const StepFacts& facts);
 JsonLine eval_event(std::int64_t step, const Evaluation& evaluation);
+JsonLine save_event(std::int64_t step, std::string_view path);
 JsonLine end_event(const EndFacts& facts);
 /// `rank` is the rank to blame.
 JsonLine error_event(int rank, std::string_view kind, std::string_view message);

@@ -39,7 +39,8 @@ cxxopts::Options make_parser() {
       "heads", "Attention heads", text(), "N")("seq", "Tokens of context", text(), "N")(
       "vocab", "Token ids, at least 256", text(), "N")("tie-embeddings",
                                                        "The head uses the token embedding");
-  parser.add_options("Training")("steps", "Optimizer steps", text()->default_value("200"), "N")(
+  parser.add_options("Training")("steps", "Optimizer steps of the whole training",
+                                 text()->default_value("200"), "N")(
       "global-batch", "Windows in one step, over all ranks (default: micro-batch x ranks)", text(),
       "N")("micro-batch", "Windows of one rank in one forward (default: by model)", text(), "N")(
       "lr", "Highest learning rate (default: by model)", text(), "X")(
@@ -52,8 +53,8 @@ cxxopts::Options make_parser() {
       "TYPE")("seed", "Of the first weights, the order of the text and the sample",
               text()->default_value("1"), "N");
   parser.add_options("Strategy")(
-      "strategy", "single, ddp or fsdp (default: single alone, ddp with several ranks)", text(),
-      "NAME")("threads", "Threads of one rank", text(), "N")(
+      "strategy", "single, ddp, zero1 or fsdp (default: single alone, ddp with several ranks)",
+      text(), "NAME")("threads", "Threads of one rank", text(), "N")(
       "bucket-mb", "ddp: MiB of gradients reduced together", text(), "X")(
       "no-reshard-after-forward", "fsdp: keep parameters gathered until backward")(
       "no-shared-gather", "fsdp: gather into private memory, also where ranks share memory")(
@@ -65,7 +66,10 @@ cxxopts::Options make_parser() {
       "prompt", "How that text begins (default: a new line)", text(), "TEXT")(
       "json", "Write one JSON object a line: start, step, eval, end", text(), "FILE")(
       "trace", "Write a timeline of all ranks for Perfetto or chrome://tracing", text(), "PATH")(
-      "h,help", "Print this")("version", "Print the version");
+      "save", "Write checkpoints to DIR/step_00000100 and so on; at the end always", text(), "DIR")(
+      "save-every", "Also every N steps", text(), "N")(
+      "resume", "Go on from the latest checkpoint of a folder, or from one step folder", text(),
+      "DIR")("h,help", "Print this")("version", "Print the version");
   return parser;
 }
 
@@ -152,7 +156,7 @@ void read_model(const Values& values, Options& options) {
 }
 
 void read_training(const Values& values, Options& options) {
-  options.steps = values.whole("steps", 1);
+  options.steps = values.whole("steps", 0);
   if (values.has("global-batch")) options.global_batch = values.whole("global-batch", 1);
   options.min_lr = values.real_or("min-lr", options.lr / 10);
   CONVOY_REQUIRE(options.min_lr <= options.lr, kInvalidArgument, "--min-lr ", options.min_lr,
@@ -171,13 +175,14 @@ void read_training(const Values& values, Options& options) {
 void read_strategy(const Values& values, Options& options) {
   if (values.has("strategy")) {
     const std::string name = values.text("strategy");
-    for (const auto kind : {StrategyKind::kSingle, StrategyKind::kDdp, StrategyKind::kFsdp}) {
+    for (const auto kind :
+         {StrategyKind::kSingle, StrategyKind::kDdp, StrategyKind::kZero1, StrategyKind::kFsdp}) {
       if (name == to_string(kind)) options.strategy = kind;
     }
-    const std::vector<std::string> names{"single", "ddp", "fsdp"};
+    const std::vector<std::string> names{"single", "ddp", "zero1", "fsdp"};
     if (!options.strategy) {
       refuse(concat("there is no strategy '", name, "'", did_you_mean(name, names),
-                    "; there are single, ddp and fsdp"));
+                    "; there are single, ddp, zero1 and fsdp"));
     }
   }
   if (values.has("threads")) options.threads = static_cast<int>(values.whole("threads", 1, 4096));
@@ -211,12 +216,28 @@ void read_output(const Values& values, Options& options) {
   }
 }
 
+void read_checkpoints(const Values& values, Options& options) {
+  const auto folder = [&](const char* flag) {
+    if (!values.has(flag)) return std::string();
+    const std::string path = values.text(flag);
+    if (path.empty()) refuse(concat("--", flag, " takes the name of a folder"));
+    return path;
+  };
+  options.save = folder("save");
+  options.resume = folder("resume");
+  options.save_every = values.whole_or("save-every", 1, 0);
+  if (options.save_every > 0 && options.save.empty()) {
+    refuse("--save-every says when to save, but not where: give --save DIR too");
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(StrategyKind kind) noexcept {
   switch (kind) {
     case StrategyKind::kSingle: return "single";
     case StrategyKind::kDdp: return "ddp";
+    case StrategyKind::kZero1: return "zero1";
     case StrategyKind::kFsdp: return "fsdp";
   }
   return "unknown";
@@ -242,6 +263,7 @@ ParsedCommandLine parse_command_line(int argc, const char* const* argv) {
     read_training(values, options);
     read_strategy(values, options);
     read_output(values, options);
+    read_checkpoints(values, options);
     if (!values.has("data")) refuse("nothing to train on: give --data with a file or a folder");
     options.data = result["data"].as<std::vector<std::string>>();
     return {std::nullopt, std::move(options)};

@@ -12,7 +12,7 @@
 
 namespace convoy::train_gpt {
 
-enum class StrategyKind { kSingle, kDdp, kFsdp };
+enum class StrategyKind { kSingle, kDdp, kZero1, kFsdp };
 
 /// "single", "ddp", "fsdp".
 std::string_view to_string(StrategyKind kind) noexcept;
@@ -24,7 +24,7 @@ struct Options {
   std::vector<std::string> data;
   std::optional<std::int64_t> global_batch;  ///< Absent: micro_batch on every rank.
   std::int64_t micro_batch = 0;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0;  ///< Of the whole training; 0 trains nothing.
   double lr = 0;
   double min_lr = 0;
   std::int64_t warmup_steps = 0;
@@ -39,8 +39,11 @@ struct Options {
   std::int64_t eval_windows = 0;
   std::int64_t sample = 0;  ///< Bytes to write at the end.
   std::string prompt;
-  std::string json;   ///< Empty: none.
-  std::string trace;  ///< File or folder; empty: none.
+  std::string json;             ///< Empty: none.
+  std::string trace;            ///< File or folder; empty: none.
+  std::string save;             ///< Folder; empty: none.
+  std::int64_t save_every = 0;  ///< Steps; 0: only at the end.
+  std::string resume;           ///< Folder; empty: from the beginning.
   std::chrono::nanoseconds timeout{};
 };
 

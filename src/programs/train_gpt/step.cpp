@@ -65,7 +65,7 @@ StepResult Stepper::run(const data::TokenBatch& batch) {
   }
   result.loss /= static_cast<double>(plan_.micro_steps);
   const auto backward_end = Clock::now();
-  for (const ShardSpan& span : strategy_.spans()) {
+  for (const ShardSpan& span : strategy_.held_spans()) {
     if (span.leaf.grad().defined()) {
       result.gradient_bytes += static_cast<std::int64_t>(span.leaf.grad().nbytes());
     }
@@ -77,8 +77,7 @@ StepResult Stepper::run(const data::TokenBatch& batch) {
   }
   {
     const trace::Span span(trace_, "optimizer", "optimizer");
-    optimizer_.step();
-    optimizer_.zero_grad();
+    strategy_.step(optimizer_);
   }
   const auto end = Clock::now();
   result.step_s = seconds(end - begin);

@@ -1,10 +1,11 @@
-// The three strategies over the library's wrappers.
+// The strategies over the library's wrappers.
 #include "programs/train_gpt/strategy.h"
 
 #include "convoy/base/check.h"
 #include "convoy/ddp/ddp.h"
 #include "convoy/ddp/memory_plan.h"
 #include "convoy/ddp/state_dict.h"
+#include "convoy/ddp/zero.h"
 #include "convoy/fsdp/fsdp.h"
 #include "convoy/fsdp/model_plan.h"
 #include "convoy/fsdp/state_dict.h"
@@ -58,10 +59,46 @@ class Ddp final : public Strategy {
   }
 
   const MemoryPlan& memory_plan() const override { return plan_; }
+  ddp::Replica& replica() { return ddp_.replica(); }
 
  private:
   MemoryPlan plan_;
   DistributedDataParallel<GPT> ddp_;
+};
+
+/// DDP whose optimizer state is cut over the ranks.
+class Zero1 final : public Strategy {
+ public:
+  Zero1(GPT model, CommunicatorPtr comm, const Options& options)
+      : ddp_(std::move(model), std::move(comm), options), shards_(ddp_.replica(), kGroupBytes) {
+    plan_ = ddp_.memory_plan();
+    plan_.optimizer = 0;
+    for (const ShardSpan& span : shards_.spans()) {
+      if (!span.leaf.requires_grad()) continue;
+      plan_.optimizer += static_cast<std::int64_t>(span.leaf.nbytes()) * kAdamStates;
+    }
+  }
+
+  GPT& model() override { return ddp_.model(); }
+  at::Tensor forward(const at::Tensor& tokens) override { return ddp_.forward(tokens); }
+  std::shared_ptr<void> no_sync() override { return ddp_.no_sync(); }
+  double clip(double max_norm) override { return ddp_.clip(max_norm); }
+  std::vector<ShardSpan> spans() override { return shards_.spans(); }
+  std::vector<ShardSpan> held_spans() override { return ddp_.spans(); }
+  void step(torch::optim::Optimizer& optimizer) override {
+    shards_.step(optimizer);
+    shards_.zero_grad(/*set_to_none=*/true);
+  }
+  void for_each_full_parameter(const Visit& visit) override { ddp_.for_each_full_parameter(visit); }
+
+  const MemoryPlan& memory_plan() const override { return plan_; }
+
+ private:
+  static constexpr std::int64_t kGroupBytes = std::int64_t{25} << 20;
+
+  Ddp ddp_;
+  ddp::ZeroShards shards_;
+  MemoryPlan plan_;
 };
 
 fsdp::MixedPrecision mixed_precision(ComputeDtype dtype) {
@@ -116,6 +153,8 @@ std::unique_ptr<Strategy> make_strategy(StrategyKind kind, GPT model, Communicat
       return std::make_unique<Single>(std::move(model));
     case StrategyKind::kDdp:
       return std::make_unique<Ddp>(std::move(model), std::move(comm), options);
+    case StrategyKind::kZero1:
+      return std::make_unique<Zero1>(std::move(model), std::move(comm), options);
     case StrategyKind::kFsdp:
       return std::make_unique<Fsdp>(std::move(model), std::move(comm), options);
   }

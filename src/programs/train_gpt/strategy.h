@@ -7,6 +7,8 @@
 #include "programs/train_gpt/gpt.h"
 #include "programs/train_gpt/options.h"
 
+#include <torch/optim/optimizer.h>
+
 #include <functional>
 #include <memory>
 #include <string_view>
@@ -31,6 +33,13 @@ class Strategy {
   virtual const MemoryPlan& memory_plan() const = 0;
   /// What this rank steps.
   virtual std::vector<ShardSpan> spans() = 0;
+  /// What this rank holds, with its gradients.
+  virtual std::vector<ShardSpan> held_spans() { return spans(); }
+  /// Steps the optimizer that was made over spans() and drops all gradients.
+  virtual void step(torch::optim::Optimizer& optimizer) {
+    optimizer.step();
+    optimizer.zero_grad();
+  }
   /// Bytes of parameters in the compute dtype that this rank keeps beside them.
   virtual std::int64_t cast_parameter_bytes() const { return 0; }
   /// Calls `visit` with the name and the full value of each parameter, in registration order, on

@@ -62,7 +62,7 @@ void Totals::add(const StepResult& step) {
 profile::MemoryReport Totals::memory(Strategy& strategy,
                                      const torch::optim::Optimizer& optimizer) const {
   std::vector<at::Tensor> leaves;
-  for (const ShardSpan& span : strategy.spans()) leaves.push_back(span.leaf);
+  for (const ShardSpan& span : strategy.held_spans()) leaves.push_back(span.leaf);
   return {.process = profile::read_process_memory(),
           .parameters = profile::tensor_bytes(leaves) + strategy.cast_parameter_bytes(),
           .gradients = gradient_bytes_,

@@ -8,6 +8,7 @@
 #include "convoy/optim/decay_groups.h"
 #include "convoy/optim/warmup_cosine.h"
 #include "convoy/profile/overlap.h"
+#include "programs/train_gpt/checkpoints.h"
 #include "programs/train_gpt/console.h"
 #include "programs/train_gpt/generate.h"
 #include "programs/train_gpt/totals.h"
@@ -16,6 +17,8 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -90,7 +93,7 @@ class Run {
         strategy_(make_strategy(kind_, GPT(options.config, options.seed), comm_, options)),
         optimizer_(make_optimizer(*strategy_, options)),
         schedule_(optimizer_, {.warmup_steps = options.warmup_steps,
-                               .total_steps = options.steps,
+                               .total_steps = std::max<std::int64_t>(1, options.steps),
                                .min_lr = options.min_lr}),
         stepper_(*strategy_, *comm_, optimizer_, allocations, *overlap_, data_.batches,
                  options.clip, tracing.sink()),
@@ -98,26 +101,58 @@ class Run {
 
   void run() {
     compare_data(data_.text, *comm_);
-    start();
-    data::Prefetcher<data::TokenBatch> loader(
-        [this](std::int64_t index) {
-          return data_.windows.train(data_.batches.first_window(index + 1, comm_->rank()),
-                                     data_.batches.rows_per_rank);
-        },
-        options_.steps);
-    for (std::int64_t step = 1; step <= options_.steps; ++step) {
-      train_step(step, loader);
-      if (options_.eval_every > 0 && step % options_.eval_every == 0 && step < options_.steps) {
-        validate(step);
-      }
-    }
-    end();
+    if (speaks()) data_xxh3_ = hex(data_.text.xxh3());
+    Checkpoints checkpoints(options_, identity(), data_.batches.global_batch, *comm_);
+    const TrainState resumed = checkpoints.resume(*strategy_, optimizer_);
+    loss_ = resumed.loss;
+    schedule_.jump_to(resumed.step);
+    start(resumed);
+    train(resumed.step, checkpoints);
+    end(checkpoints);
   }
 
  private:
   bool speaks() const { return comm_->rank() == 0; }
 
-  void start() {
+  TrainingIdentity identity() const {
+    const ModelConfig& model = options_.config;
+    return {{"layers", std::to_string(model.layers)},
+            {"dim", std::to_string(model.dim)},
+            {"heads", std::to_string(model.heads)},
+            {"seq", std::to_string(model.seq)},
+            {"vocab", std::to_string(model.vocab)},
+            {"tie-embeddings", model.tie_embeddings ? "true" : "false"},
+            {"global-batch", std::to_string(data_.batches.global_batch)},
+            {"seed", std::to_string(options_.seed)},
+            {"eval-windows", std::to_string(data_.split.validation_windows())},
+            {"data-bytes", std::to_string(data_.text.size())},
+            {"data-xxh3", json_text(data_xxh3_)}};
+  }
+
+  void train(std::int64_t done, Checkpoints& checkpoints) {
+    data::Prefetcher<data::TokenBatch> loader(
+        [this, done](std::int64_t index) {
+          return data_.windows.train(data_.batches.first_window(done + index + 1, comm_->rank()),
+                                     data_.batches.rows_per_rank);
+        },
+        options_.steps - done);
+    for (std::int64_t step = done + 1; step <= options_.steps; ++step) {
+      train_step(step, loader);
+      if (options_.eval_every > 0 && step % options_.eval_every == 0 && step < options_.steps) {
+        validate(step);
+      }
+      if (step < options_.steps && checkpoints.is_due(step)) save(step, checkpoints);
+    }
+  }
+
+  void save(std::int64_t step, Checkpoints& checkpoints) {
+    const trace::Span span(tracing_.sink(), "save", "checkpoint", std::to_string(step));
+    const std::string path = checkpoints.save({step, loss_}, *strategy_, optimizer_);
+    if (speaks()) log_.write(save_event(step, path));
+    console_.line(concat("saved ", path));
+  }
+
+  void start(const TrainState& resumed) {
     begin_ = Clock::now();
     if (!speaks()) return;
     const StartFacts facts{.strategy = kind_,
@@ -127,13 +162,16 @@ class Run {
                            .plan = data_.batches,
                            .data_paths = options_.data,
                            .data_bytes = data_.text.size(),
-                           .data_xxh3 = hex(data_.text.xxh3()),
+                           .data_xxh3 = data_xxh3_,
                            .validation_windows = data_.split.validation_windows(),
                            .unigram_nats = data_.unigram_nats};
     log_.write(start_event(facts, options_));
     console_.start(facts, options_);
     console_.line("memory of a rank without activations, predicted: " +
                   to_string(strategy_->memory_plan()));
+    if (!options_.resume.empty()) {
+      console_.line(concat("resumed '", options_.resume, "' after step ", resumed.step));
+    }
   }
 
   data::TokenBatch next_batch(data::Prefetcher<data::TokenBatch>& loader) {
@@ -177,9 +215,10 @@ class Run {
     return evaluation;
   }
 
-  void end() {
+  void end(Checkpoints& checkpoints) {
     // Before what follows can raise the peak.
     const auto memory = gather_memory(totals_.memory(*strategy_, optimizer_), *comm_);
+    if (checkpoints.is_due(options_.steps)) save(options_.steps, checkpoints);
     const Evaluation evaluation = validate(options_.steps);
     const std::string hash = parameters_xxh3(*strategy_);
     const auto comm_means = mean_comm(totals_, *comm_);
@@ -216,6 +255,7 @@ class Run {
   Totals totals_;
   Clock::time_point begin_;
   float loss_ = 0;
+  std::string data_xxh3_;  ///< On rank 0.
 };
 
 }  // namespace

@@ -215,7 +215,7 @@ TEST_CASE("no_sync accumulates in the reduce dtype and without it on the leaves"
   }
 }
 
-TEST_CASE("frozen parameters and a recomputed layer in bf16 give the bits of one process") {
+TEST_CASE("C030: frozen parameters in bf16 with a recomputed layer give the bits of one process") {
   auto training = stack_mixed();
   training.make = [] {
     Stack model = make_seeded_stack();

@@ -12,17 +12,18 @@ BELOW = {  # What each layer may include besides itself.
     "rendezvous": {"base", "control"},
     "comm": CORE,
     "flat": {"base"},
-    "ddp": CORE | {"comm", "flat"},
-    "fsdp": CORE | {"comm", "flat"},
+    "recompute": {"base"},
+    "ddp": CORE | {"comm", "flat", "recompute"},
+    "fsdp": CORE | {"comm", "flat", "recompute"},
     "optim": CORE | {"comm", "flat"},
     "checkpoint": CORE | {"comm", "flat"},
     "data": {"base"},
     "profile": CORE | {"comm", "flat"},
-    "umbrella": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "checkpoint", "data",
+    "umbrella": CORE | {"comm", "flat", "recompute", "ddp", "fsdp", "optim", "checkpoint", "data",
                         "profile"},
     "convoyrun": {"base", "control"},
-    "train_gpt": CORE | {"comm", "flat", "ddp", "fsdp", "optim", "checkpoint", "data", "profile",
-                         "umbrella"},
+    "train_gpt": CORE | {"comm", "flat", "recompute", "ddp", "fsdp", "optim", "checkpoint", "data",
+                         "profile", "umbrella"},
 }
 NO_TORCH = CORE | {"convoyrun"}
 READS_ENVIRONMENT = "src/base/env.cpp"

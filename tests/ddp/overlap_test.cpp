@@ -2,8 +2,8 @@
 #include "convoy/base/trace.h"
 #include "convoy/comm/run_ranks.h"
 #include "convoy/ddp/ddp.h"
-#include "ddp/checkpoint.h"
 #include "ddp/models.h"
+#include "ddp/stack.h"
 #include "support/catch.h"
 #include "support/check.h"
 

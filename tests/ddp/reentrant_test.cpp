@@ -2,8 +2,9 @@
 #include "convoy/base/check.h"
 #include "convoy/comm/run_ranks.h"
 #include "convoy/ddp/ddp.h"
-#include "ddp/checkpoint.h"
+#include "convoy/recompute/checkpoint.h"
 #include "ddp/models.h"
+#include "ddp/stack.h"
 #include "support/catch.h"
 #include "support/check.h"
 
@@ -26,18 +27,16 @@ namespace {
 class SquareImpl : public torch::nn::Module {
  public:
   explicit SquareImpl(bool checkpoints)
-      : w(register_parameter("w", torch::tensor(2.0F))),
-        checkpoints_(checkpoints),
-        segment_([this](const torch::Tensor& x) { return w * x; }) {}
+      : w(register_parameter("w", torch::tensor(2.0F))), checkpoints_(checkpoints) {}
   torch::Tensor forward(const torch::Tensor& x) { return run(run(x)); }
   torch::Tensor w;
 
  private:
   torch::Tensor run(const torch::Tensor& x) {
-    return checkpoints_ ? Checkpoint::run(x, segment_) : segment_(x);
+    const auto segment = [this](const torch::Tensor& y) { return w * y; };
+    return checkpoints_ ? checkpoint(segment, x) : segment(x);
   }
   bool checkpoints_;
-  Segment segment_;
 };
 
 /// Uses w in a checkpoint segment and after it: w fires in the outer backward first.
@@ -45,13 +44,11 @@ class InAndOutImpl : public torch::nn::Module {
  public:
   InAndOutImpl()
       : v(register_parameter("v", torch::tensor(1.0F))),
-        w(register_parameter("w", torch::tensor(2.0F))),
-        segment_([this](const torch::Tensor& x) { return w * x; }) {}
-  torch::Tensor forward(const torch::Tensor& x) { return Checkpoint::run(x * v, segment_) * w; }
+        w(register_parameter("w", torch::tensor(2.0F))) {}
+  torch::Tensor forward(const torch::Tensor& x) {
+    return checkpoint([this](const torch::Tensor& y) { return w * y; }, x * v) * w;
+  }
   torch::Tensor v, w;
-
- private:
-  Segment segment_;
 };
 
 }  // namespace
@@ -64,7 +61,8 @@ TEST_CASE("C024: a block used twice in checkpoint segments") {
           auto model = std::make_shared<SquareImpl>(checkpoints);
           DistributedDataParallel ddp(model, rank.comm_ptr());
           for (int step = 0; step < 3; ++step) {
-            const auto x = torch::full({}, rank.rank() == 0 ? 1.0F : 3.0F).requires_grad_();
+            // An input that needs no gradient, as data mostly.
+            const auto x = torch::full({}, rank.rank() == 0 ? 1.0F : 3.0F);
             const auto before = all_reduces(rank);
             ddp(x).backward();
             check_equal(model->w.grad().item<float>(), 8.0F, "w.grad");
@@ -130,9 +128,9 @@ TEST_CASE("a checkpoint around the whole wrapper works") {
       [](Rank& rank) {
         Trip model;
         DistributedDataParallel ddp(model, rank.comm_ptr());
-        const Segment segment = [&](const torch::Tensor& x) { return ddp(x, false); };
+        const auto segment = [&](const torch::Tensor& x) { return ddp(x, false); };
         for (int step = 0; step < 3; ++step) {
-          Checkpoint::run(input_of(rank.rank(), step), segment).sum().backward();
+          checkpoint(segment, input_of(rank.rank(), step)).sum().backward();
           check_close(model->named_parameters()["last.bias"].grad(), torch::full({3}, 3.0F), 1e-6);
           for (auto& parameter : model->parameters()) parameter.mutable_grad().reset();
         }

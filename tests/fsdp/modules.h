@@ -50,41 +50,4 @@ struct StackImpl : torch::nn::Module {
 };
 using Stack = convoy::Unit<StackImpl>;
 
-/// Runs `inner` without a graph and once more with one in backward, as checkpointing does.
-class Checkpoint : public torch::autograd::Function<Checkpoint> {
- public:
-  using Inner = std::function<torch::Tensor(torch::Tensor)>;
-
-  static torch::Tensor forward(torch::autograd::AutogradContext* context, torch::Tensor x,
-                               std::shared_ptr<Inner> inner) {
-    context->save_for_backward({x});
-    context->saved_data["inner"] = static_cast<std::int64_t>(kept().size());
-    kept().push_back(inner);
-    const torch::NoGradGuard no_grad;
-    return (*inner)(x);
-  }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const auto x = context->get_saved_variables()[0].detach().requires_grad_(true);
-    const auto inner = kept()[static_cast<std::size_t>(context->saved_data["inner"].toInt())];
-    torch::Tensor y;
-    {
-      const torch::AutoGradMode with_graph(true);
-      y = (*inner)(x);
-    }
-    torch::autograd::backward({y}, {gradients[0]});
-    return {x.grad(), torch::Tensor()};
-  }
-
- private:
-  static std::vector<std::shared_ptr<Inner>>& kept() {
-    thread_local std::vector<std::shared_ptr<Inner>> all;
-    return all;
-  }
-};
-
-inline torch::Tensor checkpoint(Checkpoint::Inner inner, const torch::Tensor& x) {
-  return Checkpoint::apply(x, std::make_shared<Checkpoint::Inner>(std::move(inner)));
-}
-
 }  // namespace convoy::test

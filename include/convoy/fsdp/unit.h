@@ -4,6 +4,7 @@
 #include "convoy/base/check.h"
 #include "convoy/fsdp/cast_tensors.h"
 #include "convoy/fsdp/unit_behaviour.h"
+#include "convoy/fsdp/unit_checkpoint.h"
 #include "convoy/fsdp/unit_run.h"
 
 #include <c10/util/Type.h>
@@ -113,9 +114,10 @@ class UnitForward<M, R (C::*)(Args...)> : public UnitBody<M> {
     const auto dtype = this->input_dtype();
     std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
     M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
+    const UnitBase& unit = *this;
     return this->run_as_unit([&]() -> R {
-      return std::apply([&](auto&... cast) -> R { return module.M::forward(cast.get()...); },
-                        casts);
+      return std::apply(
+          [&](auto&... cast) -> R { return forward_of<M>(unit, module, cast.get()...); }, casts);
     });
   }
 };
@@ -128,9 +130,10 @@ class UnitForward<M, R (C::*)(Args...) const> : public UnitBody<M> {
     const auto dtype = this->input_dtype();
     std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
     const M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
+    const UnitBase& unit = *this;
     return this->run_as_unit([&]() -> R {
-      return std::apply([&](auto&... cast) -> R { return module.M::forward(cast.get()...); },
-                        casts);
+      return std::apply(
+          [&](auto&... cast) -> R { return forward_of<M>(unit, module, cast.get()...); }, casts);
     });
   }
 };
@@ -162,7 +165,7 @@ class UnitForward<M, AnyArguments> : public UnitBody<M> {
     return this->run_as_unit([&]() -> decltype(auto) {
       return std::apply(
           [&](auto&... cast) -> decltype(auto) {
-            return static_cast<M&>(*this).M::forward(cast.get()...);
+            return forward_of<M>(*this, static_cast<M&>(*this), cast.get()...);
           },
           casts);
     });

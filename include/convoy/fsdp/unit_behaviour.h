@@ -1,6 +1,8 @@
 // What a wrapped unit does around its module's forward, seen from the unit: a small interface.
 #pragma once
 
+#include "convoy/recompute/segment.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
@@ -46,8 +48,8 @@ class UnitBehaviour {
   virtual std::vector<std::int64_t> full_sizes(const at::Tensor& parameter) const = 0;
 };
 
-/// The second base of every unit, by which wrappers find units among modules. Its one member has a
-/// name that will not hide or confuse a member of the user's module.
+/// The second base of every unit, by which wrappers find units among modules. Its members have
+/// names that will not hide or confuse a member of the user's module.
 class UnitBase {
  public:
   UnitBase() = default;
@@ -63,8 +65,15 @@ class UnitBase {
     return convoy_unit_behaviour_;
   }
 
+  /// How forward is checkpointed; empty: it is not. Set by checkpoint_units.
+  std::optional<CheckpointOptions>& convoy_checkpoint() noexcept { return convoy_checkpoint_; }
+  const std::optional<CheckpointOptions>& convoy_checkpoint() const noexcept {
+    return convoy_checkpoint_;
+  }
+
  private:
   std::shared_ptr<UnitBehaviour> convoy_unit_behaviour_;
+  std::optional<CheckpointOptions> convoy_checkpoint_;
 };
 
 }  // namespace convoy::fsdp

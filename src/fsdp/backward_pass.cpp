@@ -85,8 +85,13 @@ void BackwardPass::note_task() {
   const int task = get_current_graph_task_id();
   if (task != task_) reenters_ = true;
   if (!reenters_) return;
-  for (Progress& progress : progress_) {
-    if (progress.running_in == task) progress.running_in = kNoTask;
+  for (std::size_t u = 0; u < progress_.size(); ++u) {
+    if (progress_[u].running_in != task) continue;
+    progress_[u].running_in = kNoTask;
+    // Its last gradients may have come from a backward inside that node.
+    for_each_part(setup_.groups, u, [this](std::size_t part) {
+      if (progress_[part].arrived > 0) note_complete(part);
+    });
   }
 }
 
@@ -182,14 +187,21 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
     progress.arrived_at[leaf] = true;
     ++progress.arrived;
   }
+  note_complete(unit);
+}
+
+// Called when a gradient has come, and when a node that may have brought some is over.
+void BackwardPass::note_complete(std::size_t unit) {
   if (!complete(unit)) return;
+  Progress& progress = progress_[unit];
   if (!progress.listed) {
     progress.listed = true;
     completed_.push_back(unit);
     trace_unit(unit);
   }
   if (kind_ == Kind::kSynchronised) launch_ready();
-  if (is_past(main) && may_give_up(main) && group.state() == UnitState::kFull) {
+  const std::size_t main = main_part(setup_.groups, unit);
+  if (is_past(main) && may_give_up(main) && setup_.groups[main].state() == UnitState::kFull) {
     setup_.gatherer.reshard(main);
   }
 }

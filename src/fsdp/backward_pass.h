@@ -102,6 +102,7 @@ class BackwardPass {
   bool may_give_up(std::size_t main) const;
   bool may_launch(std::size_t unit) const;
   void note_task();
+  void note_complete(std::size_t unit);
   void trace_unit(std::size_t unit) const;
   void launch_ready();
   void launch(std::size_t unit);

@@ -16,7 +16,7 @@ void GradBufferLease::give_back() noexcept {
 
 GradBufferPool::GradBufferPool(Communicator& comm, const std::vector<std::int64_t>& numels,
                                at::ScalarType dtype)
-    : dtype_(dtype) {
+    : comm_(comm), dtype_(dtype) {
   free_.reserve(numels.size());
   for (const std::int64_t numel : numels) {
     free_.push_back(comm.allocate(numel, dtype, {.tag = "FSDP: gradient buffer"}));
@@ -33,11 +33,12 @@ GradBufferLease GradBufferPool::try_take(std::int64_t numel) {
   at::Tensor whole = std::move(*best);
   free_.erase(best);
   at::Tensor used = whole.narrow(0, 0, numel);
-  return {shared_from_this(), std::move(whole), std::move(used)};
+  const ElementRange own = comm_.own_part(OpKind::kReduceScatter, used);
+  return {shared_from_this(), std::move(whole), std::move(used), own};
 }
 
 GradBufferLease GradBufferPool::take_plain(std::int64_t numel) {
-  return {nullptr, {}, at::empty({numel}, dtype_)};
+  return {nullptr, {}, at::empty({numel}, dtype_), {}};
 }
 
 void GradBufferPool::give_back(at::Tensor whole) noexcept { free_.push_back(std::move(whole)); }

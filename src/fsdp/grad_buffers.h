@@ -17,8 +17,9 @@ class GradBufferPool;
 class GradBufferLease {
  public:
   GradBufferLease() = default;
-  GradBufferLease(std::shared_ptr<GradBufferPool> pool, at::Tensor whole, at::Tensor used)
-      : pool_(std::move(pool)), whole_(std::move(whole)), used_(std::move(used)) {}
+  GradBufferLease(std::shared_ptr<GradBufferPool> pool, at::Tensor whole, at::Tensor used,
+                  ElementRange own)
+      : pool_(std::move(pool)), whole_(std::move(whole)), used_(std::move(used)), own_(own) {}
   ~GradBufferLease() { give_back(); }
   GradBufferLease(GradBufferLease&& other) noexcept { *this = std::move(other); }
   GradBufferLease& operator=(GradBufferLease&& other) noexcept {
@@ -26,12 +27,15 @@ class GradBufferLease {
     pool_ = std::move(other.pool_);
     whole_ = std::move(other.whole_);
     used_ = std::move(other.used_);
+    own_ = other.own_;
     return *this;
   }
 
   explicit operator bool() const noexcept { return used_.defined(); }
   /// 1-D, of the length asked for; holds anything.
   const at::Tensor& tensor() const noexcept { return used_; }
+  /// The elements that only this rank reads when the buffer is reduced: see Communicator::own_part.
+  ElementRange own() const noexcept { return own_; }
 
  private:
   void give_back() noexcept;
@@ -39,6 +43,7 @@ class GradBufferLease {
   std::shared_ptr<GradBufferPool> pool_;
   at::Tensor whole_;
   at::Tensor used_;
+  ElementRange own_;
 };
 
 /// Bounded memory for gradients on their way: made once, in memory the communicator moves without
@@ -46,7 +51,7 @@ class GradBufferLease {
 /// Thread rule: the thread that runs backward.
 class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
  public:
-  /// Collective: one buffer for each entry of `numels`.
+  /// Collective: one buffer for each entry of `numels`. `comm` outlives the pool.
   GradBufferPool(Communicator& comm, const std::vector<std::int64_t>& numels, at::ScalarType dtype);
 
   /// The smallest free buffer of at least `numel` elements, or an empty lease.
@@ -60,6 +65,7 @@ class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
   at::ScalarType dtype() const noexcept { return dtype_; }
 
  private:
+  Communicator& comm_;
   at::ScalarType dtype_;
   std::int64_t bytes_ = 0;
   std::vector<at::Tensor> free_;

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace convoy::fsdp {
@@ -37,6 +38,7 @@ UnitGradients::UnitGradients(const FlatParam& param, at::ScalarType dtype,
       pool_(std::move(pool)),
       name_(std::move(name)),
       in_buffer_(param.leaves().size()),
+      stayed_(param.leaves().size()),
       used_(param.leaves().size()),
       placeholders_(param.leaves().size()),
       stashed_(param.leaves().size()) {}
@@ -69,17 +71,46 @@ bool UnitGradients::take_buffer(bool plain) {
   const std::int64_t numel = param_.layout().total_numel();
   buffer_ = plain ? pool_->take_plain(numel) : pool_->try_take(numel);
   in_buffer_.assign(in_buffer_.size(), false);
+  stayed_.assign(stayed_.size(), {});
   return has_buffer();
+}
+
+void UnitGradients::take(std::size_t index, const at::Tensor& gradient) {
+  const ParameterPlace& at = param_.layout().places[index];
+  const at::Tensor& buffer = buffer_.tensor();
+  const std::int64_t begin = std::clamp(buffer_.own().begin, at.start, at.start + at.numel);
+  const std::int64_t end = std::clamp(buffer_.own().end, begin, at.start + at.numel);
+  const bool as_here = gradient.layout() == at::kStrided && gradient.is_contiguous() &&
+                       gradient.scalar_type() == buffer.scalar_type() && !gradient.is_neg();
+  if (begin == end || !as_here) {
+    place(buffer, index).copy_(dense(gradient));
+    return;
+  }
+  const at::Tensor flat = gradient.detach().view({-1});
+  const auto copy = [&](std::int64_t from, std::int64_t to) {
+    buffer.narrow(0, from, to - from).copy_(flat.narrow(0, from - at.start, to - from));
+  };
+  copy(at.start, begin);
+  copy(end, at.start + at.numel);
+  stayed_[index] = {begin, flat.narrow(0, begin - at.start, end - begin)};
+}
+
+void UnitGradients::bring(std::size_t index) {
+  OwnPiece& piece = stayed_[index];
+  if (!piece.values.defined()) return;
+  buffer_.tensor().narrow(0, piece.begin, piece.values.numel()).copy_(piece.values);
+  piece = {};
 }
 
 void UnitGradients::add(std::size_t index, const at::Tensor& gradient) {
   at::Tensor target = place(buffer_.tensor(), index);
   if (in_buffer_[index]) {
+    bring(index);
     target.add_(dense(gradient));
   } else if (!local_.empty_at(index)) {
     at::add_out(target, place(local_.buffer, index), dense(gradient));
   } else {
-    target.copy_(dense(gradient));
+    take(index, gradient);
   }
   in_buffer_[index] = true;
   used_[index] = true;
@@ -147,8 +178,13 @@ ReduceInFlight UnitGradients::begin_reduce(Communicator& comm, std::string tag) 
   flight.output =
       casts ? at::empty({param_.layout().slice_numel}, pool_->dtype()) : output_buffer();
   flight.input = std::move(buffer_);
+  OwnValues own;
+  for (OwnPiece& piece : stayed_) {
+    if (piece.values.defined()) own.push_back(std::exchange(piece, {}));
+  }
+  // Places ascend with the leaves, so the pieces do.
   flight.work = comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg,
-                                    {.tag = std::move(tag)});
+                                    {.tag = std::move(tag)}, std::move(own));
   return flight;
 }
 
@@ -212,6 +248,7 @@ void UnitGradients::set_placeholders() {
 
 void UnitGradients::abandon() noexcept {
   buffer_ = {};
+  stayed_.assign(stayed_.size(), {});
   local_.clear();
   late_.clear();
   reduced_.reset();

@@ -24,12 +24,14 @@ struct ReduceInFlight {
 
 /// Note [Where gradients are]
 /// A gradient that arrives is copied once, into its place in a full buffer on loan from the pool,
-/// and never touches the leaf: the hook before AccumulateGrad takes it. Full buffers are in the
-/// pool's dtype, the one that gradients are reduced in; gradients on the leaves are in the leaves'.
-/// When the unit is complete the buffer is reduced into this rank's slice. Gradients of a backward
-/// under no_sync stay in a full buffer of the unit's own (`local_`), and the leaves carry
-/// placeholders: a gradient that cannot be stepped with (its shape fits no leaf) and whose loss or
-/// zeroing tells that the user dropped it. Thread rule: the thread that runs backward.
+/// and never touches the leaf: the hook before AccumulateGrad takes it. What lies in this rank's
+/// own slice, where no other rank reads, is not even copied: the reduction reads it where it is.
+/// Full buffers are in the pool's dtype, the one that gradients are reduced in; gradients on the
+/// leaves are in the leaves'. When the unit is complete the buffer is reduced into this rank's
+/// slice. Gradients of a backward under no_sync stay in a full buffer of the unit's own (`local_`),
+/// and the leaves carry placeholders: a gradient that cannot be stepped with (its shape fits no
+/// leaf) and whose loss or zeroing tells that the user dropped it. Thread rule: the thread that
+/// runs backward.
 class UnitGradients {
  public:
   /// `dtype` is the leaves'.
@@ -80,6 +82,10 @@ class UnitGradients {
   };
 
   at::Tensor place(const at::Tensor& buffer, std::size_t index) const;
+  /// Copies a first gradient into the buffer, but for what may stay where it is.
+  void take(std::size_t index, const at::Tensor& gradient);
+  /// Copies what has stayed, because more is to be added to it.
+  void bring(std::size_t index);
   void add_to(Filled& filled, std::size_t index, const at::Tensor& gradient);
   /// Where this rank's slice of the mean goes, in the leaves' dtype.
   at::Tensor output_buffer();
@@ -91,9 +97,10 @@ class UnitGradients {
   std::shared_ptr<GradBufferPool> pool_;
   std::string name_;
   GradBufferLease buffer_;
-  std::vector<bool> in_buffer_;  ///< Leaf has a value in buffer_.
-  std::vector<bool> used_;       ///< Leaf got a gradient in this backward or under no_sync before.
-  Filled local_;                 ///< Accumulated under no_sync.
+  std::vector<bool> in_buffer_;   ///< Leaf has a value in buffer_.
+  std::vector<OwnPiece> stayed_;  ///< By leaf: what is read from the gradient itself.
+  std::vector<bool> used_;        ///< Leaf got a gradient in this backward or under no_sync before.
+  Filled local_;                  ///< Accumulated under no_sync.
   Filled late_;
   at::Tensor reduced_;  ///< Output of this backward's reduction.
   std::vector<at::Tensor> placeholders_;

@@ -64,7 +64,10 @@ Traces train_alone(int world, bool checkpoints) {
   const auto parameters = net->parameters();
   auto optimizer = make_optimizer(parameters);
   for (int step = 0; step < kSteps; ++step) {
-    mean_gradients(parameters, world, [&](int rank) { backward(net, rank, step); });
+    mean_gradients(parameters, world, [&](int rank) {
+      backward(net, rank, step + kSteps);
+      backward(net, rank, step);
+    });
     optimizer.step();
   }
   return state_of(net->named_parameters());
@@ -74,6 +77,10 @@ template <typename Wrapped>
 void train_wrapped(Wrapped& wrapped, int rank) {
   auto optimizer = make_optimizer(wrapped.module()->parameters());
   for (int step = 0; step < kSteps; ++step) {
+    {
+      const auto pause = wrapped.no_sync();
+      backward(wrapped, rank, step + kSteps);
+    }
     backward(wrapped, rank, step);
     optimizer.step();
     optimizer.zero_grad();

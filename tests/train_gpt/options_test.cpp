@@ -73,6 +73,7 @@ TEST_CASE("options: every flag, as --a v and as --a=v") {
                                  "--clip",
                                  "0",
                                  "--dtype=fp32",
+                                 "--checkpoint",
                                  "--seed",
                                  "9",
                                  "--threads=2",
@@ -106,6 +107,7 @@ TEST_CASE("options: every flag, as --a v and as --a=v") {
   REQUIRE(options.warmup_steps == 2);
   REQUIRE(options.weight_decay == 0);
   REQUIRE(options.clip == 0);
+  REQUIRE(options.checkpoint);
   REQUIRE(options.seed == 9);
   REQUIRE(options.threads == 2);
   REQUIRE(options.bucket_mb == 0.25);
@@ -149,7 +151,7 @@ TEST_CASE("options: wrong input is one line with the nearest right one") {
   REQUIRE(refusal({"--data=x", "-n", "5"}) == "there is no flag '-n'" + help);
   REQUIRE(refusal({"--data=x", "--no-shared-gather=maybe"}).find("true or false") !=
           std::string::npos);
-  REQUIRE(refusal({"--data=x", "--save", "y"}).find("no flag '--save'") != std::string::npos);
+  REQUIRE(refusal({"--data=x", "--saves", "y"}).find("did you mean '--save'") != std::string::npos);
 }
 
 TEST_CASE("options: a switch that is given as false is off") {
@@ -171,7 +173,7 @@ TEST_CASE("options: sizes that no machine holds are refused before anything is m
 TEST_CASE("options: help names every flag, version says which build") {
   const std::string help = parse({"--help"}).text.value();
   for (const char* flag : {"--data", "--model", "--strategy", "--micro-batch", "--json",
-                           "--no-shared-gather", "--eval-windows", "--prompt"}) {
+                           "--no-shared-gather", "--eval-windows", "--prompt", "--checkpoint"}) {
     CAPTURE(flag);
     REQUIRE(help.find(flag) != std::string::npos);
   }

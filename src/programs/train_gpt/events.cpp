@@ -41,6 +41,7 @@ JsonLine config_of(const StartFacts& facts, const Options& options) {
       .add("weight-decay", options.weight_decay)
       .add("clip", options.clip)
       .add("dtype", to_string(model.dtype))
+      .add("checkpoint", options.checkpoint)
       .add("seed", options.seed)
       .add("threads", facts.threads)
       .add("bucket-mb", options.bucket_mb)

@@ -49,9 +49,10 @@ cxxopts::Options make_parser() {
       "weight-decay", "On matrices; none on biases and norms", text()->default_value("0.1"), "X")(
       "clip", "Largest gradient norm; 0 turns clipping off", text()->default_value("1"), "X")(
       "dtype", "fp32, or bf16: computes in bfloat16 over float32 weights and gradients",
-      text()->default_value("fp32"),
-      "TYPE")("seed", "Of the first weights, the order of the text and the sample",
-              text()->default_value("1"), "N");
+      text()->default_value("fp32"), "TYPE")(
+      "checkpoint", "Save memory: run each block again in backward and keep no activations")(
+      "seed", "Of the first weights, the order of the text and the sample",
+      text()->default_value("1"), "N");
   parser.add_options("Strategy")(
       "strategy", "single, ddp, zero1 or fsdp (default: single alone, ddp with several ranks)",
       text(), "NAME")("threads", "Threads of one rank", text(), "N")(
@@ -170,6 +171,7 @@ void read_training(const Values& values, Options& options) {
   options.seed =
       static_cast<std::uint64_t>(values.whole("seed", 0, std::numeric_limits<std::int64_t>::max()));
   options.config.dtype = parse_dtype(values.text("dtype"));
+  options.checkpoint = values.is_on("checkpoint");
 }
 
 void read_strategy(const Values& values, Options& options) {

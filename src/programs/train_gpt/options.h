@@ -33,6 +33,7 @@ struct Options {
   std::uint64_t seed = 0;
   std::optional<int> threads;       ///< Absent: what OMP_NUM_THREADS or the machine gives.
   std::optional<double> bucket_mb;  ///< Absent: DDP's own default.
+  bool checkpoint = false;          ///< Blocks run again in backward and keep no activations.
   bool reshard_after_forward = true;
   bool shared_gather = true;
   std::int64_t eval_every = 0;  ///< 0: only at the end.

@@ -55,6 +55,12 @@ struct TrainingData {
   double unigram_nats;
 };
 
+GPT make_model(const Options& options) {
+  GPT model(options.config, options.seed);
+  if (options.checkpoint) checkpoint_units(model, wrap_units_of<Block>());
+  return model;
+}
+
 optim::AdamW make_optimizer(Strategy& strategy, const Options& options) {
   return optim::AdamW(optim::decay_groups(strategy.spans(), options.weight_decay),
                       optim::AdamWOptions{.lr = options.lr, .betas = {0.9, 0.95}});
@@ -90,7 +96,7 @@ class Run {
         overlap_(std::make_shared<profile::OverlapMeter>()),
         comm_(make_communicator(job,
                                 {.timeout = options.timeout, .trace = tracing.beside(overlap_)})),
-        strategy_(make_strategy(kind_, GPT(options.config, options.seed), comm_, options)),
+        strategy_(make_strategy(kind_, make_model(options), comm_, options)),
         optimizer_(make_optimizer(*strategy_, options)),
         schedule_(optimizer_, {.warmup_steps = options.warmup_steps,
                                .total_steps = std::max<std::int64_t>(1, options.steps),
@@ -236,6 +242,9 @@ class Run {
                           .overlap_share = overlap_->share(),
                           .memory = memory,
                           .seconds = seconds_since(begin_)}));
+    console_.line(concat("activations: at most ", grouped(memory.front().activations_peak),
+                         " bytes in a forward of rank 0",
+                         options_.checkpoint ? ", with checkpointed blocks" : ""));
     console_.line(
         concat("done in ", clock_text(seconds_since(begin_)), "; parameters xxh3 ", hash));
   }

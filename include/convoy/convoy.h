@@ -78,6 +78,7 @@
 #include "convoy/optim/adamw.h"
 #include "convoy/optim/clip_grad_norm.h"
 #include "convoy/optim/decay_groups.h"
+#include "convoy/optim/grad_scaler.h"
 #include "convoy/optim/model_concepts.h"
 #include "convoy/optim/param_group.h"
 #include "convoy/optim/sgd.h"

@@ -97,6 +97,14 @@ std::vector<ShardSpan> ZeroShards::spans() const {
   return spans;
 }
 
+std::vector<at::Tensor> ZeroShards::parameters() const {
+  std::vector<at::Tensor> parameters;
+  for (const Part& part : parts_) {
+    if (part.leaf.defined()) parameters.push_back(part.parameter);
+  }
+  return parameters;
+}
+
 void ZeroShards::step(torch::optim::Optimizer& optimizer) {
   spans();  // The leaves get their gradients.
   try {

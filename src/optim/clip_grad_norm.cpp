@@ -6,9 +6,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cmath>
-#include <unordered_set>
 
 namespace convoy::optim {
 
@@ -17,8 +15,8 @@ double clip_grad_norm_(std::span<const ShardSpan> spans, Communicator* comm, dou
   CONVOY_REQUIRE(p > 0, kInvalidArgument, "clip_grad_norm_: p is ", p, "; it must be above 0");
   CONVOY_REQUIRE(max_norm >= 0, kInvalidArgument, "clip_grad_norm_: max_norm is ", max_norm,
                  "; it must not be negative");
-  const double norm =
-      gradient_norm(spans, comm, p, concat("clip_grad_norm_(max_norm=", max_norm, ", p=", p, ")"));
+  const double norm = gradient_norm(spans, comm, p, "clip_grad_norm_",
+                                    concat("(max_norm=", max_norm, ", p=", p, ")"));
   CONVOY_REQUIRE(!error_if_nonfinite || std::isfinite(norm), kInvalidArgument,
                  "clip_grad_norm_: the gradients' norm of order ", p, " is ", norm,
                  ", so they cannot be clipped; nothing was scaled");
@@ -36,20 +34,7 @@ double clip_grad_norm_(std::span<const ShardSpan> spans, Communicator* comm, dou
 
 double clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double p,
                        bool error_if_nonfinite) {
-  std::vector<ShardSpan> spans;
-  std::unordered_set<const c10::TensorImpl*> seen;
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto& parameter = parameters[i];
-    CONVOY_REQUIRE(parameter.defined(), kInvalidArgument, "clip_grad_norm_: parameter ", i,
-                   " is an undefined tensor");
-    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    spans.push_back({.name = concat("parameter ", i),
-                     .sizes = parameter.sizes().vec(),
-                     .begin = 0,
-                     .numel = parameter.numel(),
-                     .leaf = parameter,
-                     .replicated = true});
-  }
+  const auto spans = spans_of_process(parameters, "clip_grad_norm_");
   return clip_grad_norm_(spans, nullptr, max_norm, p, error_if_nonfinite);
 }
 

@@ -17,6 +17,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,28 +42,27 @@ struct Share {
 
 std::int64_t blocks_of(std::int64_t numel) { return (numel + kBlock - 1) / kBlock; }
 
-at::Tensor contiguous_gradient(const ShardSpan& span) {
+at::Tensor contiguous_gradient(const ShardSpan& span, const char* caller) {
   const auto& grad = span.leaf.grad();
   CONVOY_REQUIRE(
       grad.layout() == at::kStrided && grad.is_cpu() && at::isFloatingType(grad.scalar_type()),
-      kInvalidArgument, "clip_grad_norm_: the gradient of '", span.name, "' is a ", grad.toString(),
-      "; only dense floating point CPU gradients can be clipped");
-  CONVOY_REQUIRE(grad.numel() == span.numel, kInvalidArgument, "clip_grad_norm_: the gradient of '",
+      kInvalidArgument, caller, ": the gradient of '", span.name, "' is a ", grad.toString(),
+      "; only dense floating point CPU gradients can be scaled");
+  CONVOY_REQUIRE(grad.numel() == span.numel, kInvalidArgument, caller, ": the gradient of '",
                  span.name, "' has ", grad.numel(), " elements and its parameter has ", span.numel,
-                 " on this rank; set by hand, or still kept under no_sync of a sharded model (clip "
-                 "after a synchronised backward)");
+                 " on this rank; set by hand, or still kept under no_sync of a sharded model (call "
+                 "this after a synchronised backward)");
   return grad.contiguous();
 }
 
-void check_cut(const ShardSpan& span) {
+void check_cut(const ShardSpan& span, const char* caller) {
   std::int64_t total = 1;
   for (const auto size : span.sizes) total *= size;
   const auto end = span.begin + span.numel;
-  CONVOY_REQUIRE(
-      span.numel == 0 ||
-          (span.begin % kBlock == 0 && end <= total && (end % kBlock == 0 || end == total)),
-      kInvalidArgument, "clip_grad_norm_: the slice of '", span.name, "' is [", span.begin, ", ",
-      end, ") of ", total, " elements; slices are cut at multiples of ", kBlock);
+  CONVOY_REQUIRE(span.numel == 0 || (span.begin % kBlock == 0 && end <= total &&
+                                     (end % kBlock == 0 || end == total)),
+                 kInvalidArgument, caller, ": the slice of '", span.name, "' is [", span.begin,
+                 ", ", end, ") of ", total, " elements; slices are cut at multiples of ", kBlock);
 }
 
 bool has_gradient(const ShardSpan& span) {
@@ -70,10 +70,10 @@ bool has_gradient(const ShardSpan& span) {
 }
 
 /// A rank takes its own slices whole and an equal part of the blocks that all ranks hold.
-Share share_of(std::span<const ShardSpan> spans, int rank, int size) {
+Share share_of(std::span<const ShardSpan> spans, int rank, int size, const char* caller) {
   std::int64_t common_blocks = 0;
   for (const auto& span : spans) {
-    check_cut(span);
+    check_cut(span, caller);
     if (span.replicated && has_gradient(span)) common_blocks += blocks_of(span.numel);
   }
   const std::int64_t first = common_blocks * rank / size;
@@ -83,7 +83,7 @@ Share share_of(std::span<const ShardSpan> spans, int rank, int size) {
   std::int64_t passed = 0;
   for (const auto& span : spans) {
     if (!has_gradient(span)) continue;
-    auto gradient = contiguous_gradient(span);
+    auto gradient = contiguous_gradient(span, caller);
     std::int64_t begin = 0;
     std::int64_t end = span.numel;
     if (span.replicated) {
@@ -177,22 +177,23 @@ void combine(Communicator* comm, std::span<std::int64_t> words, ReduceOp op,
 }
 
 /// Throws the same on all ranks, but for one that cannot take part: that throws its own error.
-void check_ranks(const std::optional<Error>& own, bool all_took_part, bool same_gradients) {
+void check_ranks(const std::optional<Error>& own, bool all_took_part, bool same_gradients,
+                 const char* caller) {
   if (own) throw *own;
-  CONVOY_REQUIRE(
-      all_took_part, kMismatch,
-      "clip_grad_norm_: another rank has a gradient that cannot be clipped; its own error "
-      "says which, and nothing was scaled");
-  CONVOY_REQUIRE(same_gradients, kMismatch,
-                 "clip_grad_norm_: the ranks disagree about which replicated parameters have "
-                 "gradients; every rank must have run a synchronised backward of the same model, "
-                 "and zero_grad on all or none");
+  CONVOY_REQUIRE(all_took_part, kMismatch, caller,
+                 ": another rank has a gradient that cannot be scaled; its own error says which, "
+                 "and nothing was scaled");
+  CONVOY_REQUIRE(same_gradients, kMismatch, caller,
+                 ": the ranks disagree about which replicated parameters have gradients; every "
+                 "rank must have run a synchronised backward of the same model, and zero_grad on "
+                 "all or none");
 }
 
 }  // namespace
 
 double gradient_norm(std::span<const ShardSpan> spans, Communicator* comm, double p,
-                     const std::string& tag) {
+                     const char* caller, const std::string& arguments) {
+  const std::string tag = caller + arguments;
   const at::NoGradGuard no_grad;
   const int rank = comm == nullptr ? 0 : comm->rank();
   const int size = comm == nullptr ? 1 : comm->size();
@@ -200,7 +201,7 @@ double gradient_norm(std::span<const ShardSpan> spans, Communicator* comm, doubl
   Share share;
   std::optional<Error> error;  // Thrown after the exchange, so that no rank waits for this one.
   try {
-    share = share_of(spans, rank, size);
+    share = share_of(spans, rank, size, caller);
   } catch (const Error& caught) {
     error = caught;
   }
@@ -209,7 +210,7 @@ double gradient_norm(std::span<const ShardSpan> spans, Communicator* comm, doubl
   if (p == std::numeric_limits<double>::infinity()) {
     std::array<std::int64_t, 4> words = {local_largest(share), presence, -presence, failed};
     combine(comm, words, ReduceOp::kMax, tag);
-    check_ranks(error, words[3] == 0, words[1] == -words[2]);
+    check_ranks(error, words[3] == 0, words[1] == -words[2], caller);
     return std::bit_cast<double>(words[0]);
   }
   // All presences are equal exactly if size * sum(presence^2) = sum(presence)^2.
@@ -222,10 +223,29 @@ double gradient_norm(std::span<const ShardSpan> spans, Communicator* comm, doubl
   words[kWords + 2] = failed;
   combine(comm, words, ReduceOp::kSum, tag);
   check_ranks(error, words[kWords + 2] == 0,
-              size * words[kWords + 1] == words[kWords] * words[kWords]);
+              size * words[kWords + 1] == words[kWords] * words[kWords], caller);
   const double total = ExactSum::from_words(std::span(words).first<kWords>()).rounded();
   if (p == 2) return std::sqrt(total);
   return p == 1 ? total : std::pow(total, 1 / p);
+}
+
+std::vector<ShardSpan> spans_of_process(const std::vector<at::Tensor>& parameters,
+                                        const char* caller) {
+  std::vector<ShardSpan> spans;
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const auto& parameter = parameters[i];
+    CONVOY_REQUIRE(parameter.defined(), kInvalidArgument, caller, ": parameter ", i,
+                   " is an undefined tensor");
+    if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    spans.push_back({.name = concat("parameter ", i),
+                     .sizes = parameter.sizes().vec(),
+                     .begin = 0,
+                     .numel = parameter.numel(),
+                     .leaf = parameter,
+                     .replicated = true});
+  }
+  return spans;
 }
 
 }  // namespace convoy::optim

@@ -38,6 +38,8 @@ class ZeroShards {
   /// Drops the gradients of the replica's parameters (or zeroes them in place) and of the leaves.
   void zero_grad(bool set_to_none);
 
+  /// The parameters of the replica that are stepped, whole.
+  std::vector<at::Tensor> parameters() const;
   const CommunicatorPtr& communicator() const noexcept { return comm_; }
 
  private:
@@ -115,6 +117,8 @@ class ZeroRedundancyOptimizer {
   Optimizer& optimizer() noexcept { return optimizer_; }
   /// What this rank steps, with the gradients of now: for checkpoints.
   std::vector<ShardSpan> shard_spans() const { return shards_.spans(); }
+  /// The model's parameters that the ranks step together, whole.
+  std::vector<at::Tensor> stepped_parameters() const { return shards_.parameters(); }
   const CommunicatorPtr& communicator() const noexcept { return shards_.communicator(); }
 
  private:

@@ -1,4 +1,4 @@
-// Backwards that are all synchronised: each adds its own mean, in the order of the backwards.
+// Backwards that are all synchronised, one after the other without zeroing.
 #include "convoy/ddp/ddp.h"
 #include "convoy/fsdp/fsdp.h"
 #include "parity/parity_run.h"
@@ -18,17 +18,25 @@ torch::Tensor mean_batch_loss(Model& model, int rank, int backward) {
   return tiny_loss(model(batch.tokens), batch.targets);
 }
 
-/// ((m0 + m1) + m2) + ..., where each is a sum over ranks in rank order divided once.
-std::vector<at::Tensor> sums_of_means() {
+/// One process. Where m is there and ranks add g0, g1, ... DDP takes the mean of m + g0, m + g1,
+/// ...
+/// (`mean_of_sums`), and FSDP, whose ranks hold m in parts, adds the mean of g0, g1, ... to m.
+std::vector<at::Tensor> sums_of_process(bool mean_of_sums) {
   auto model = make_model();
+  const auto parameters = model->parameters();
   std::vector<at::Tensor> sums;
+  for (const auto& parameter : parameters) sums.push_back(torch::zeros_like(parameter));
   for (int i = 0; i < kMeanBackwards; ++i) {
-    mean_gradients(model->parameters(), kMeanWorld,
-                   [&](int rank) { mean_batch_loss(model, rank, i).backward(); });
-    std::size_t at = 0;
-    for (const auto& parameter : model->parameters()) {
-      if (i == 0) sums.push_back(torch::zeros_like(parameter));
-      sums[at++].add_(parameter.grad());
+    mean_gradients(parameters, kMeanWorld, [&](int rank) {
+      if (mean_of_sums) {
+        for (std::size_t p = 0; p < sums.size(); ++p) {
+          parameters[p].mutable_grad() = sums[p].clone();
+        }
+      }
+      mean_batch_loss(model, rank, i).backward();
+    });
+    for (std::size_t p = 0; p < sums.size(); ++p) {
+      sums[p] = mean_of_sums ? parameters[p].grad() : sums[p] + parameters[p].grad();
     }
   }
   return sums;
@@ -49,8 +57,9 @@ void check_sums(Wrapped& wrapped, int rank, const std::string& strategy,
 
 }  // namespace
 
-TEST_CASE("accumulation with every backward synchronised adds the means of one process in bits") {
-  const auto sums = sums_of_means();
+TEST_CASE("accumulation with every backward synchronised has the bits of one process") {
+  const auto means_of_sums = sums_of_process(true);
+  const auto sums_of_means = sums_of_process(false);
   run_ranks(
       kMeanWorld,
       [&](Rank& r) {
@@ -58,12 +67,12 @@ TEST_CASE("accumulation with every backward synchronised adds the means of one p
         {
           auto model = make_model();
           DistributedDataParallel ddp(model, r.comm_ptr());
-          check_sums(ddp, r.rank(), "ddp", sums);
+          check_sums(ddp, r.rank(), "ddp", means_of_sums);
         }
         for (const bool shared : {true, false}) {
           auto model = make_model();
           FullyShardedDataParallel fsdp(model, r.comm_ptr(), {.shared_gather = shared});
-          check_sums(fsdp, r.rank(), shared ? "fsdp, shared" : "fsdp, private", sums);
+          check_sums(fsdp, r.rank(), shared ? "fsdp, shared" : "fsdp, private", sums_of_means);
         }
       },
       comm_options());

@@ -4,6 +4,7 @@
 #include "support/catch.h"
 
 #include <array>
+#include <functional>
 
 namespace convoy {
 namespace {
@@ -34,10 +35,19 @@ struct AdaptedStackImpl : torch::nn::Module {
     }
   }
   torch::Tensor forward(torch::Tensor x) {
-    for (auto& block : blocks) x = block(x);
+    for (auto& block : blocks) {
+      x = block(x);
+      if (look) {
+        x.register_hook([this](const at::Tensor& gradient) {
+          look();
+          return gradient;
+        });
+      }
+    }
     return x;
   }
   std::vector<Adapted> blocks;
+  std::function<void()> look;  ///< Called in backward before each block's.
 };
 using AdaptedStack = Unit<AdaptedStackImpl>;
 
@@ -65,8 +75,16 @@ TEST_CASE("C030: gradient memory of a unit that is mostly frozen is that of what
       const StateDict before = plain_state(model);
       FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
       const auto optimizer = training.optimizer(model->parameters());
+      int looks = 0;
+      model->look = [&] {
+        ++looks;
+        // The slices of all units, as if they were complete already, and what is in flight.
+        const auto bytes = 8 * kUnitTrains / 2 + fsdp.gradient_buffer_bytes();
+        check(bytes <= 8 * kUnitTrains + kUnitTrains, concat(bytes, " bytes within backward"));
+      };
       for (int step = 0; step < training.steps; ++step) {
         training.loss(model, rank.rank(), step).backward();
+        check_equal(looks, 8 * (step + 1), "looks");
         std::int64_t bytes = fsdp.gradient_buffer_bytes();
         for (const auto& parameter : model->parameters()) {
           if (parameter.grad().defined()) {
@@ -157,6 +175,41 @@ TEST_CASE("C036: an optimizer over half of the parameters in two groups steps th
         check(same_bits(item.value(), before[item.key()]) == !item.key().starts_with("layer0."),
               item.key());
       }
+    });
+  }
+}
+
+TEST_CASE("C036: an optimizer built after forwards steps like one built before them") {
+  const auto loss = [](Stack& model, int rank, int step) {
+    return model(stack_input(rank, step)).square().mean();
+  };
+  StateDict expected;
+  {
+    Stack model = make_seeded_stack();
+    const auto optimizer = exact_sgd(model->parameters());
+    for (int step = 0; step < 3; ++step) {
+      mean_gradients(model->parameters(), 2, [&](int rank) { loss(model, rank, step).backward(); });
+      optimizer->step();
+    }
+    expected = plain_state(model);
+  }
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      Stack model = make_seeded_stack();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      {
+        const torch::NoGradGuard no_grad;
+        model(stack_input(rank.rank(), 7));
+      }
+      auto first = loss(model, rank.rank(), 0);  // Its optimizer does not exist yet.
+      const auto optimizer = exact_sgd(model->parameters());
+      for (int step = 0; step < 3; ++step) {
+        (step == 0 ? first : loss(model, rank.rank(), step)).backward();
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+      const StateDict state = full_state_dict(fsdp);
+      if (rank.rank() == 0) check_same_state(state, expected, path_name(shared));
     });
   }
 }

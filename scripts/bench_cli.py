@@ -4,7 +4,7 @@ import difflib
 import os
 import sys
 
-STRATEGIES = ("single", "alone", "ddp", "fsdp")  # In the order of the table.
+STRATEGIES = ("single", "alone", "ddp", "zero1", "fsdp")  # In the order of the table.
 # The floor comes last: the first numbers to compare are there half a bench earlier.
 DEFAULT_ORDER = ("single", "ddp", "fsdp", "alone")
 MODELS = ("tiny", "small", "base", "gpt2-124m")
@@ -57,6 +57,7 @@ def make_parser():
                "  alone   as many single processes at once as there are ranks, each with one "
                "rank's\n          share: no communication, so the floor for the others\n"
                "  ddp     replicated parameters\n"
+               "  zero1   the same, the optimizer's state sharded\n"
                "  fsdp    parameters, gradients and optimizer state sharded\n\n"
                "exit code: 0 all ran and agree, 1 a run failed, 2 usage, 3 losses disagree")
     parser.add_argument("--ranks", type=whole(1), default=2, metavar="N", help="ranks (2)")

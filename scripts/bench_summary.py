@@ -6,6 +6,7 @@ import sys
 import bench_runs
 
 SCHEMA = 1
+PARALLEL = ("ddp", "zero1", "fsdp")  # They add the ranks' gradients to the same bits.
 # Of single against ddp and fsdp: other sums, other rounding. Gradients of the whole batch are
 # rounded to bf16 once, those of the ranks' parts each.
 LOSS_TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
@@ -121,11 +122,11 @@ def losses(run):
 def agree(runs):
     """Do the strategies train the same thing? None where there is nothing to compare."""
     by_name = {run.planned.strategy: run for run in runs if run.exit_code == 0}
-    sharded = [by_name[name] for name in ("ddp", "fsdp") if name in by_name]
+    sharded = [by_name[name] for name in PARALLEL if name in by_name]
     bitwise, difference = None, None
-    if len(sharded) == 2:
-        hashes = [only(run.events[0], "end")["params_xxh3"] for run in sharded]
-        bitwise = losses(sharded[0]) == losses(sharded[1]) and hashes[0] == hashes[1]
+    if len(sharded) >= 2:
+        outcomes = [(losses(run), only(run.events[0], "end")["params_xxh3"]) for run in sharded]
+        bitwise = all(outcome == outcomes[0] for outcome in outcomes)
     if "single" in by_name and sharded:
         reference = losses(by_name["single"])
         difference = max(relative_difference(mine, theirs)

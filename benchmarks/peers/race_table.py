@@ -69,13 +69,17 @@ def memory_ratio(mine, theirs):
     return f"{statistics.median(sums[0]) / statistics.median(sums[1]):.2f}"
 
 
-def loss_lines(results):
+def loss_differences(results):
+    """Mine, theirs, compared steps, the largest relative difference."""
     for mine, theirs in LOSS_PAIRS:
-        if mine not in results or theirs not in results:
-            continue
-        a, b = results[mine][0]["loss"], results[theirs][0]["loss"]
-        worst = max(abs(x - y) / abs(y) for x, y in zip(a, b))
-        yield f"{mine} and {theirs}: losses of {len(b)} steps differ by at most {worst:.1e}"
+        if mine in results and theirs in results:
+            a, b = results[mine][0]["loss"], results[theirs][0]["loss"]
+            yield mine, theirs, len(b), max(abs(x - y) / abs(y) for x, y in zip(a, b, strict=True))
+
+
+def loss_lines(results):
+    for mine, theirs, steps, worst in loss_differences(results):
+        yield f"{mine} and {theirs}: losses of {steps} steps differ by at most {worst:.1e}"
 
 
 def table(args, results, warmup):

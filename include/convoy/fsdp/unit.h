@@ -90,7 +90,7 @@ class UnitBody : public M, public UnitBase {
 
   /// To which dtype a forward's arguments are cast; before its run begins, so that the casts are no
   /// part of the unit's graph and their backward does not keep the unit full.
-  std::optional<at::ScalarType> input_dtype() const {
+  std::optional<at::ScalarType> convoy_input_dtype() const {
     const auto& behaviour = this->convoy_unit_behaviour();
     return behaviour ? behaviour->casts().inputs : std::nullopt;
   }
@@ -111,7 +111,7 @@ class UnitForward<M, R (C::*)(Args...)> : public UnitBody<M> {
  public:
   using UnitBody<M>::UnitBody;
   R forward(Args... args) {
-    const auto dtype = this->input_dtype();
+    const auto dtype = this->convoy_input_dtype();
     std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
     M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
     const UnitBase& unit = *this;
@@ -127,7 +127,7 @@ class UnitForward<M, R (C::*)(Args...) const> : public UnitBody<M> {
  public:
   using UnitBody<M>::UnitBody;
   R forward(Args... args) const {
-    const auto dtype = this->input_dtype();
+    const auto dtype = this->convoy_input_dtype();
     std::tuple<CastArgument<Args, true>...> casts(CastArgument<Args, true>(args, dtype)...);
     const M& module = *this;  // g++ 12 cannot capture `this` in a generic lambda here
     const UnitBase& unit = *this;
@@ -160,7 +160,7 @@ class UnitForward<M, AnyArguments> : public UnitBody<M> {
   template <typename... Args>
   auto forward(Args&&... args)
       -> decltype(std::declval<M&>().forward(std::forward<Args>(args)...)) {
-    const auto dtype = this->input_dtype();
+    const auto dtype = this->convoy_input_dtype();
     std::tuple<CastArgument<Args&&, false>...> casts(CastArgument<Args&&, false>(args, dtype)...);
     return this->run_as_unit([&]() -> decltype(auto) {
       return std::apply(

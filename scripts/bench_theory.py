@@ -4,7 +4,7 @@ import dataclasses
 # How often the bytes of all parameters cross a rank's wire in one step, times (N - 1) / N.
 PASSES = {
     "ddp": (2, "gradients reduced and handed out"),
-    "zero1": (2, "gradients reduced, parameters handed out"),
+    "zero1": (3, "gradients reduced and handed out, parameters gathered once"),
     "fsdp": (3, "parameters gathered twice, gradients reduced once"),
 }
 BYTES_OF_VALUE = 4

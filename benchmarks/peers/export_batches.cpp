@@ -19,26 +19,36 @@
 namespace convoy {
 namespace {
 
+/// Numbers are read by parse_int: cxxopts' own reader does not compile without warnings here.
+std::int64_t whole(const cxxopts::ParseResult& values, const char* name) {
+  const auto text = values[name].as<std::string>();
+  const auto number = parse_int(text, 0, std::numeric_limits<std::int64_t>::max());
+  CONVOY_REQUIRE(number, kInvalidArgument, "--", name, " takes a whole number, got '", text, "'");
+  return *number;
+}
+
 int export_batches(int argc, char** argv) {
   cxxopts::Options options("export_batches",
                            "Writes [windows, seq + 1] bytes as tensor \"windows\" (uint8): window "
                            "k is the k-th that train_gpt trains with the same flags.");
-  options.add_options()("data", "file or folder", cxxopts::value<std::vector<std::string>>())(
-      "seq", "inputs of a window", cxxopts::value<std::int64_t>())("windows", "how many",
-                                                                   cxxopts::value<std::int64_t>())(
-      "seed", "train_gpt's --seed", cxxopts::value<std::uint64_t>()->default_value("1"))(
-      "eval-windows", "train_gpt's --eval-windows", cxxopts::value<std::int64_t>())(
-      "out", "file to write", cxxopts::value<std::string>());
+  const auto text_value = [] { return cxxopts::value<std::string>(); };
+  options.add_options()("data", "file or folder", text_value())(
+      "seq", "inputs of a window", text_value())("windows", "how many", text_value())(
+      "seed", "train_gpt's --seed", text_value()->default_value("1"))(
+      "eval-windows", "train_gpt's --eval-windows", text_value())("out", "file to write",
+                                                                  text_value());
   const auto values = options.parse(argc, argv);
   for (const char* name : {"data", "seq", "windows", "eval-windows", "out"}) {
     CONVOY_REQUIRE(values.count(name) > 0, kInvalidArgument, "--", name, " is missing");
   }
-  const auto seq = values["seq"].as<std::int64_t>();
-  const auto text = data::Text::open(values["data"].as<std::vector<std::string>>());
-  const data::TextSplit split(text.size(), seq + 1, values["eval-windows"].as<std::int64_t>());
-  const data::WindowOrder order(split.train_bytes(), seq, values["seed"].as<std::uint64_t>());
+  const auto seq = whole(values, "seq");
+  const std::vector<std::string> paths{values["data"].as<std::string>()};
+  const auto text = data::Text::open(paths);
+  const data::TextSplit split(text.size(), seq + 1, whole(values, "eval-windows"));
+  const data::WindowOrder order(split.train_bytes(), seq,
+                                static_cast<std::uint64_t>(whole(values, "seed")));
   const data::TokenBatch batch =
-      data::TokenWindows(text, split, order).train(0, values["windows"].as<std::int64_t>());
+      data::TokenWindows(text, split, order).train(0, whole(values, "windows"));
   const at::Tensor last = batch.targets.narrow(1, seq - 1, 1);
   saving::StateDict tensors;
   tensors.insert("windows", at::cat({batch.inputs, last}, 1).to(at::kByte).contiguous());

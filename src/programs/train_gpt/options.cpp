@@ -221,7 +221,7 @@ void read_output(const Values& values, Options& options) {
 void read_checkpoints(const Values& values, Options& options) {
   const auto folder = [&](const char* flag) {
     if (!values.has(flag)) return std::string();
-    const std::string path = values.text(flag);
+    std::string path = values.text(flag);
     if (path.empty()) refuse(concat("--", flag, " takes the name of a folder"));
     return path;
   };

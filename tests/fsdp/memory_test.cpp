@@ -175,7 +175,8 @@ TEST_CASE("tracked bytes of a rank stay within 16 P/N, the root and two units wi
         stepped = true;
       }
       check(most <= bound, concat(most, " bytes, allowed ", bound));
-      check(most > bound - unit - 2 * root, concat("not a bound far off: ", most, " of ", bound));
+      // Whether a unit gathered ahead is there at a look depends on how late the peers are.
+      check(most > bound - 2 * unit - 2 * root, concat("a bound far off: ", most, " of ", bound));
     });
   }
 }

@@ -136,7 +136,9 @@ Usage GradientSlot::read_usage() const {
 
 Bucket::Bucket(const BucketPlan& plan, std::size_t index, std::span<const Parameter> parameters,
                const at::Tensor& flat, Communicator& communicator)
-    : left_(plan.slots.size()), name_(bucket_name(plan, index, parameters)) {
+    : left_(plan.slots.size()),
+      versions_(plan.slots.size()),
+      name_(bucket_name(plan, index, parameters)) {
   const at::NoGradGuard no_grad;
   data_ = flat.narrow(0, plan.begin, plan.numel);
   const ElementRange own = communicator.own_part(OpKind::kAllReduce, data_);
@@ -165,10 +167,19 @@ void Bucket::take(std::size_t slot, at::Tensor& grad) {
   if (slots_[slot].holds(grad)) return;
   left_[slot] = slots_[slot].share(grad, own_ranges_[slot]);
   if (!left_[slot].defined()) grad = slots_[slot].view();
+  versions_[slot] = grad.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
-void Bucket::settle_gradient(std::size_t slot, at::Tensor& grad) const {
-  if (left_[slot].defined()) grad = slots_[slot].view();
+void Bucket::settle_gradient(std::size_t slot, at::Tensor& grad) {
+  if (!left_[slot].defined()) return;
+  const bool is_as_taken =
+      grad.defined() && grad.is_alias_of(left_[slot]) &&
+      grad.unsafeGetTensorImpl()->version_counter().current_version() == versions_[slot];
+  if (!is_as_taken) {
+    slots_[slot].copy_from(grad);
+    left_[slot].reset();
+  }
+  grad = slots_[slot].view();
 }
 
 void Bucket::count_ready() {

@@ -85,7 +85,8 @@ class Bucket {
   /// the reduction finds them. `grad` must stay as it is until settle_gradient. Errors as adopt.
   void take(std::size_t slot, at::Tensor& grad);
   /// Before launch: makes `grad` a view of the slot if it was left where it was.
-  void settle_gradient(std::size_t slot, at::Tensor& grad) const;
+  /// Copies it first where it has been written to since take, or replaced.
+  void settle_gradient(std::size_t slot, at::Tensor& grad);
   /// One slot of this backward is complete.
   void count_ready();
   bool is_ready() const noexcept { return awaited_ == 0; }
@@ -104,6 +105,7 @@ class Bucket {
   std::vector<std::int64_t> begins_;      ///< Of the slots, in the bucket.
   std::vector<ElementRange> own_ranges_;  ///< Of each slot: what this rank alone reads.
   std::vector<at::Tensor> left_;          ///< By slot: own values in the gradient itself.
+  std::vector<std::uint32_t> versions_;   ///< By slot: of that gradient when it was taken.
   at::Tensor data_;
   std::string name_;
   BucketState state_ = BucketState::kFilling;

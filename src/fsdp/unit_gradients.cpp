@@ -80,7 +80,11 @@ void UnitGradients::take(std::size_t index, const at::Tensor& gradient) {
   const at::Tensor& buffer = buffer_.tensor();
   const std::int64_t begin = std::clamp(buffer_.own().begin, at.start, at.start + at.numel);
   const std::int64_t end = std::clamp(buffer_.own().end, begin, at.start + at.numel);
-  const bool as_here = gradient.layout() == at::kStrided && gradient.is_contiguous() &&
+  // Somebody else who holds it may change it in place before it is read, as a hook may; the copied
+  // part would not follow.
+  const bool is_ours =
+      gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
+  const bool as_here = is_ours && gradient.layout() == at::kStrided && gradient.is_contiguous() &&
                        gradient.scalar_type() == buffer.scalar_type() && !gradient.is_neg();
   if (begin == end || !as_here) {
     place(buffer, index).copy_(dense(gradient));

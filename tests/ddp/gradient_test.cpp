@@ -349,4 +349,27 @@ TEST_CASE("gradients have the layout of their parameters, and lie in the communi
   });
 }
 
+TEST_CASE("a gradient that a hook writes to before its bucket starts is averaged as written") {
+  run_ranks(2, [](Rank& rank) {
+    class ScaledImpl : public torch::nn::Module {
+     public:
+      torch::Tensor forward(const torch::Tensor& x) {
+        auto middle = x * first;
+        middle.register_hook([this](const torch::Tensor&) { last.mutable_grad().mul_(3.0); });
+        return middle * last;
+      }
+      torch::Tensor first = register_parameter("first", torch::ones({90, 90}));
+      torch::Tensor last = register_parameter("last", torch::ones({90, 90}));
+    };
+    auto model = std::make_shared<ScaledImpl>();
+    DistributedDataParallel ddp(model, rank.comm_ptr(), {.bucket_cap_mb = 25});
+    for (int step = 0; step < 3; ++step) {
+      ddp(torch::full({90, 90}, 1.0F + static_cast<float>(rank.rank()))).sum().backward();
+      check_same_bits(model->last.grad(), torch::full({90, 90}, 4.5F), "last");
+      check_same_bits(model->first.grad(), torch::full({90, 90}, 1.5F), "first");
+      model->zero_grad();
+    }
+  });
+}
+
 }  // namespace convoy::test

@@ -200,4 +200,38 @@ TEST_CASE("gradients that the user keeps do not change with the next backward") 
   });
 }
 
+namespace {
+
+// The gradient of `added` is the very tensor that flows on to `middle`, whose hook writes to it.
+class SharedGradientImpl : public torch::nn::Module {
+ public:
+  torch::Tensor forward(const torch::Tensor& x) {
+    auto middle = x * scale;
+    middle.register_hook([](const torch::Tensor& gradient) { gradient.mul_(100.0); });
+    return (middle + added) * x;
+  }
+  torch::Tensor scale = register_parameter("scale", torch::ones({90, 90}));
+  torch::Tensor added = register_parameter("added", torch::ones({90, 90}));
+};
+using SharedGradient = Unit<SharedGradientImpl>;
+
+}  // namespace
+
+TEST_CASE("a gradient that somebody else writes to later is averaged as it came") {
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      SharedGradient model;
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      for (int step = 0; step < 3; ++step) {
+        fsdp(torch::full({90, 90}, 1.0F + static_cast<float>(rank.rank()))).sum().backward();
+        const at::Tensor added = model->added.grad();
+        check_same_bits(added, torch::full(added.sizes(), 1.5F), "added");
+        const at::Tensor scale = model->scale.grad();
+        check_same_bits(scale, torch::full(scale.sizes(), 250.0F), "scale");
+        model->zero_grad();
+      }
+    });
+  }
+}
+
 }  // namespace convoy

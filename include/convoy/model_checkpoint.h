@@ -27,10 +27,6 @@ const torch::nn::Module& module_of(const Model& model) {
   }
 }
 
-inline ShardSpan whole_span(const std::string& name, const at::Tensor& tensor) {
-  return {name, tensor.sizes().vec(), 0, tensor.numel(), tensor, true};
-}
-
 template <AnyModel Model>
 Communicator* communicator_of(const Model& model) {
   if constexpr (WrappedModel<Model>) {

@@ -35,13 +35,7 @@ void require_model(const StateSource& source, const std::vector<StateItem>& item
 void save_model(const std::filesystem::path& path, std::span<const ShardSpan> spans,
                 Communicator* comm, const Metadata& metadata) {
   const SpanExchange exchange(spans, comm, "save_model");
-  FirstRank first(comm);
-  std::optional<FileSink> file;
-  send_items(parameters_of(exchange), exchange, first, [&](std::vector<TensorInfo> tensors) {
-    return &file.emplace(path, std::move(tensors), metadata);
-  });
-  first.run([&] { file->finish(); });
-  first.agree();
+  save_items(parameters_of(exchange), exchange, comm, path, metadata);
 }
 
 void load_model(const std::filesystem::path& path, std::span<const ShardSpan> spans,

@@ -263,14 +263,7 @@ void save_optimizer(const std::filesystem::path& path, std::span<const ShardSpan
   const auto family = family_of(optimizer);
   const SteppedSpans stepped = stepped_spans(spans, optimizer);
   const SpanExchange exchange(stepped.spans, comm, "save_optimizer");
-  const auto items = items_to_save(exchange, optimizer, family);
-  FirstRank first(comm);
-  std::optional<FileSink> file;
-  send_items(items, exchange, first, [&](std::vector<TensorInfo> tensors) {
-    return &file.emplace(path, std::move(tensors), metadata);
-  });
-  first.run([&] { file->finish(); });
-  first.agree();
+  save_items(items_to_save(exchange, optimizer, family), exchange, comm, path, metadata);
 }
 
 void load_optimizer(const std::filesystem::path& path, std::span<const ShardSpan> spans,

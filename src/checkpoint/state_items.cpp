@@ -33,6 +33,17 @@ void send_items(const std::vector<StateItem>& items, const SpanExchange& exchang
   }
 }
 
+void save_items(const std::vector<StateItem>& items, const SpanExchange& exchange,
+                Communicator* comm, const std::filesystem::path& path, const Metadata& metadata) {
+  FirstRank first(comm);
+  std::optional<FileSink> file;
+  send_items(items, exchange, first, [&](std::vector<TensorInfo> tensors) {
+    return &file.emplace(path, std::move(tensors), metadata);
+  });
+  first.run([&] { file->finish(); });
+  first.agree();
+}
+
 void receive_items(const std::vector<StateItem>& items, const SpanExchange& exchange,
                    FirstRank& first, const StateSource* source) {
   for (const StateItem& item : items) {

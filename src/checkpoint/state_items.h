@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -29,6 +30,11 @@ StateItem item_like_span(const SpanExchange& exchange, std::size_t span, std::st
 /// rank 0 is kept in `first`.
 void send_items(const std::vector<StateItem>& items, const SpanExchange& exchange, FirstRank& first,
                 const std::function<StateSink*(std::vector<TensorInfo> tensors)>& open);
+
+/// Sends all items to a new safetensors file on rank 0, and ends it. Collective; throws rank 0's
+/// error on all ranks.
+void save_items(const std::vector<StateItem>& items, const SpanExchange& exchange,
+                Communicator* comm, const std::filesystem::path& path, const Metadata& metadata);
 
 /// Fills the pieces of all items from rank 0's `source`. Collective.
 void receive_items(const std::vector<StateItem>& items, const SpanExchange& exchange,

@@ -189,12 +189,7 @@ void Replica::resume() noexcept { reducer_->resume(); }
 std::vector<ShardSpan> Replica::shard_spans() const {
   std::vector<ShardSpan> spans;
   for (const auto& [name, tensor] : parameters_) {
-    spans.push_back({.name = name,
-                     .sizes = tensor.sizes().vec(),
-                     .begin = 0,
-                     .numel = tensor.numel(),
-                     .leaf = tensor,
-                     .replicated = true});
+    spans.push_back(whole_span(name, tensor));
   }
   return spans;
 }

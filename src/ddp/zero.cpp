@@ -80,19 +80,28 @@ void ZeroShards::move_into(Group& group) {
   }
 }
 
-std::vector<ShardSpan> ZeroShards::spans() const {
-  std::vector<ShardSpan> spans;
+void ZeroShards::share_gradients() const {
   for (const Part& part : parts_) {
-    const bool frozen = !part.leaf.defined();
-    spans.push_back({.name = part.name,
-                     .sizes = part.parameter.sizes().vec(),
-                     .begin = frozen ? 0 : part.piece.begin,
-                     .numel = frozen ? part.parameter.numel() : part.piece.numel,
-                     .leaf = frozen ? part.parameter : part.leaf,
-                     .replicated = frozen});
-    if (frozen) continue;
+    if (!part.leaf.defined()) continue;
     const at::Tensor& gradient = part.parameter.grad();
     part.leaf.mutable_grad() = gradient.defined() ? part_of(gradient, part.piece) : at::Tensor();
+  }
+}
+
+std::vector<ShardSpan> ZeroShards::spans() const {
+  share_gradients();
+  std::vector<ShardSpan> spans;
+  for (const Part& part : parts_) {
+    if (!part.leaf.defined()) {
+      spans.push_back(whole_span(part.name, part.parameter));
+      continue;
+    }
+    spans.push_back({.name = part.name,
+                     .sizes = part.parameter.sizes().vec(),
+                     .begin = part.piece.begin,
+                     .numel = part.piece.numel,
+                     .leaf = part.leaf,
+                     .replicated = false});
   }
   return spans;
 }
@@ -106,7 +115,7 @@ std::vector<at::Tensor> ZeroShards::parameters() const {
 }
 
 void ZeroShards::step(torch::optim::Optimizer& optimizer) {
-  spans();  // The leaves get their gradients.
+  share_gradients();
   try {
     optimizer.step();
   } catch (const std::exception& error) {

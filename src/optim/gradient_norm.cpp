@@ -238,12 +238,7 @@ std::vector<ShardSpan> spans_of_process(const std::vector<at::Tensor>& parameter
     CONVOY_REQUIRE(parameter.defined(), kInvalidArgument, caller, ": parameter ", i,
                    " is an undefined tensor");
     if (!seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    spans.push_back({.name = concat("parameter ", i),
-                     .sizes = parameter.sizes().vec(),
-                     .begin = 0,
-                     .numel = parameter.numel(),
-                     .leaf = parameter,
-                     .replicated = true});
+    spans.push_back(whole_span(concat("parameter ", i), parameter));
   }
   return spans;
 }

@@ -24,7 +24,7 @@ class ZeroShards {
   /// Collective. Moves the parameters (they stay the same tensors with the same values) into memory
   /// of the communicator, in groups of about `group_bytes`. Error, before anything has moved:
   /// kInvalidArgument naming a parameter that is not contiguous.
-  ZeroShards(Replica& replica, std::int64_t group_bytes);
+  explicit ZeroShards(Replica& replica, std::int64_t group_bytes = std::int64_t{25} << 20);
 
   /// What this rank steps of each trainable parameter, as under FSDP: leaves of shape [rows here,
   /// ...], maybe empty, whose gradients are views of the mean gradients of the replica, as of now.
@@ -57,6 +57,8 @@ class ZeroShards {
 
   void plan_groups(std::int64_t group_bytes);
   void move_into(Group& group);
+  /// Gives the leaves their parts of the mean gradients, as of now.
+  void share_gradients() const;
   void fail(const std::exception& cause) noexcept;
 
   CommunicatorPtr comm_;
@@ -100,14 +102,13 @@ class ZeroRedundancyOptimizer {
   template <class Holder, class Make>
   requires std::invocable < Make, const std::vector<ShardSpan>
   & > ZeroRedundancyOptimizer(DistributedDataParallel<Holder>& ddp, Make&& make)
-      : shards_(ddp.replica(), kGroupBytes),
+      : shards_(ddp.replica()),
   optimizer_(std::forward<Make>(make)(shards_.spans())) {}
   /// Collective. An Optimizer over all leaves, with one set of options.
   template <class Holder, class Options>
   requires(!std::invocable<Options, const std::vector<ShardSpan>&>)
       ZeroRedundancyOptimizer(DistributedDataParallel<Holder>& ddp, Options options)
-      : shards_(ddp.replica(), kGroupBytes),
-        optimizer_(trainable(shards_.spans()), std::move(options)) {}
+      : shards_(ddp.replica()), optimizer_(trainable(shards_.spans()), std::move(options)) {}
 
   /// Collective. A step that throws on one rank fails the communicator on all.
   void step() { shards_.step(optimizer_); }
@@ -122,8 +123,6 @@ class ZeroRedundancyOptimizer {
   const CommunicatorPtr& communicator() const noexcept { return shards_.communicator(); }
 
  private:
-  static constexpr std::int64_t kGroupBytes = std::int64_t{25} << 20;
-
   static std::vector<at::Tensor> trainable(const std::vector<ShardSpan>& spans) {
     std::vector<at::Tensor> leaves;
     for (const ShardSpan& span : spans) {

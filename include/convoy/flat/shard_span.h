@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace convoy {
@@ -24,5 +25,15 @@ struct ShardSpan {
   at::Tensor leaf;         ///< The parameter an optimizer steps; its .grad() has its shape.
   bool replicated = true;  ///< Every rank holds the same elements.
 };
+
+/// A tensor that every rank holds whole.
+inline ShardSpan whole_span(std::string name, const at::Tensor& tensor) {
+  return {.name = std::move(name),
+          .sizes = tensor.sizes().vec(),
+          .begin = 0,
+          .numel = tensor.numel(),
+          .leaf = tensor,
+          .replicated = true};
+}
 
 }  // namespace convoy

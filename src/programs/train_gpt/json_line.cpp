@@ -1,7 +1,7 @@
 // JSON text of numbers and strings.
 #include "programs/train_gpt/json_line.h"
 
-#include <nlohmann/json.hpp>
+#include "profile/json_escape.h"
 
 #include <array>
 #include <charconv>
@@ -23,9 +23,7 @@ std::string shortest_text(Number value) {
 std::string shortest(float value) { return shortest_text(value); }
 std::string shortest(double value) { return shortest_text(value); }
 
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_text(std::string_view text) { return profile::json_quoted(text); }
 
 JsonLine& JsonLine::raw(std::string_view key, std::string_view json) {
   if (!fields_.empty()) fields_ += ',';

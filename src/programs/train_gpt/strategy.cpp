@@ -27,8 +27,7 @@ class Single final : public Strategy {
   std::vector<ShardSpan> spans() override {
     std::vector<ShardSpan> spans;
     for (const auto& item : model_->named_parameters()) {
-      const at::Tensor& leaf = item.value();
-      spans.push_back({item.key(), leaf.sizes().vec(), 0, leaf.numel(), leaf, true});
+      spans.push_back(whole_span(item.key(), item.value()));
     }
     return spans;
   }
@@ -70,7 +69,7 @@ class Ddp final : public Strategy {
 class Zero1 final : public Strategy {
  public:
   Zero1(GPT model, CommunicatorPtr comm, const Options& options)
-      : ddp_(std::move(model), std::move(comm), options), shards_(ddp_.replica(), kGroupBytes) {
+      : ddp_(std::move(model), std::move(comm), options), shards_(ddp_.replica()) {
     plan_ = ddp_.memory_plan();
     plan_.optimizer = 0;
     for (const ShardSpan& span : shards_.spans()) {
@@ -94,8 +93,6 @@ class Zero1 final : public Strategy {
   const MemoryPlan& memory_plan() const override { return plan_; }
 
  private:
-  static constexpr std::int64_t kGroupBytes = std::int64_t{25} << 20;
-
   Ddp ddp_;
   ddp::ZeroShards shards_;
   MemoryPlan plan_;

@@ -8,7 +8,6 @@
 #include <ATen/ops/as_strided.h>
 #include <c10/core/TensorImpl.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace convoy::ddp {
@@ -99,20 +98,14 @@ void GradientSlot::copy_from(const at::Tensor& grad) const {
   target.copy_(grad);
 }
 
-at::Tensor GradientSlot::share(const at::Tensor& grad, ElementRange own) const {
-  const at::NoGradGuard no_grad;
+at::Tensor GradientSlot::flat(const at::Tensor& grad) const {
   require_fits(grad);
-  if (own.empty() || grad.strides() != view_.strides() || grad.is_conj() || grad.is_neg() ||
+  if (grad.strides() != view_.strides() || grad.is_conj() || grad.is_neg() ||
       !grad.is_non_overlapping_and_dense()) {
-    view().copy_(grad);
     return {};
   }
-  const auto flat = [](const at::Tensor& tensor, std::int64_t begin, std::int64_t end) {
-    return at::as_strided(tensor, {end - begin}, {1}, tensor.storage_offset() + begin);
-  };
-  flat(view_, 0, own.begin).copy_(flat(grad, 0, own.begin));
-  flat(view_, own.end, numel()).copy_(flat(grad, own.end, numel()));
-  return flat(grad, own.begin, own.end);
+  const at::NoGradGuard no_grad;
+  return at::as_strided(grad, {grad.numel()}, {1});
 }
 
 at::Tensor GradientSlot::view() const { return view_.variable_data(); }
@@ -136,19 +129,14 @@ Usage GradientSlot::read_usage() const {
 
 Bucket::Bucket(const BucketPlan& plan, std::size_t index, std::span<const Parameter> parameters,
                const at::Tensor& flat, Communicator& communicator)
-    : left_(plan.slots.size()),
-      versions_(plan.slots.size()),
-      name_(bucket_name(plan, index, parameters)) {
+    : name_(bucket_name(plan, index, parameters)) {
   const at::NoGradGuard no_grad;
   data_ = flat.narrow(0, plan.begin, plan.numel);
-  const ElementRange own = communicator.own_part(OpKind::kAllReduce, data_);
+  own_ = communicator.own_part(OpKind::kAllReduce, data_);
   slots_.reserve(plan.slots.size());
   for (const SlotPlan& slot : plan.slots) {
     slots_.emplace_back(slot, parameters[slot.parameter], flat);
-    const std::int64_t begin = slot.begin - plan.begin;
-    begins_.push_back(begin);
-    own_ranges_.push_back({std::clamp<std::int64_t>(own.begin - begin, 0, slot.numel),
-                           std::clamp<std::int64_t>(own.end - begin, 0, slot.numel)});
+    stays_.push_back({.begin = slot.begin - plan.begin});
   }
 }
 
@@ -159,25 +147,31 @@ void Bucket::rearm() {
   work_.reset();
   state_ = BucketState::kFilling;
   awaited_ = slots_.size();
-  left_.assign(slots_.size(), {});
+  for (Stay& stay : stays_) stay.piece = {};
 }
 
 void Bucket::take(std::size_t slot, at::Tensor& grad) {
-  left_[slot].reset();
+  Stay& stay = stays_[slot];
+  stay.piece = {};
   if (slots_[slot].holds(grad)) return;
-  left_[slot] = slots_[slot].share(grad, own_ranges_[slot]);
-  if (!left_[slot].defined()) grad = slots_[slot].view();
-  versions_[slot] = grad.unsafeGetTensorImpl()->version_counter().current_version();
+  if (const at::Tensor values = slots_[slot].flat(grad); values.defined()) {
+    stay.piece = copy_but_own(data_, stay.begin, values, own_);
+  } else {
+    slots_[slot].copy_from(grad);
+  }
+  if (!stay.piece.values.defined()) grad = slots_[slot].view();
+  stay.version = grad.unsafeGetTensorImpl()->version_counter().current_version();
 }
 
 void Bucket::settle_gradient(std::size_t slot, at::Tensor& grad) {
-  if (!left_[slot].defined()) return;
+  Stay& stay = stays_[slot];
+  if (!stay.piece.values.defined()) return;
   const bool is_as_taken =
-      grad.defined() && grad.is_alias_of(left_[slot]) &&
-      grad.unsafeGetTensorImpl()->version_counter().current_version() == versions_[slot];
+      grad.defined() && grad.is_alias_of(stay.piece.values) &&
+      grad.unsafeGetTensorImpl()->version_counter().current_version() == stay.version;
   if (!is_as_taken) {
     slots_[slot].copy_from(grad);
-    left_[slot].reset();
+    stay.piece = {};
   }
   grad = slots_[slot].view();
 }
@@ -190,9 +184,8 @@ void Bucket::count_ready() {
 void Bucket::launch(Communicator& communicator, std::string tag) {
   enter(BucketState::kLaunched);
   OwnValues own;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (left_[i].defined()) own.push_back({begins_[i] + own_ranges_[i].begin, std::move(left_[i])});
-    left_[i].reset();
+  for (Stay& stay : stays_) {
+    if (stay.piece.values.defined()) own.push_back(std::exchange(stay.piece, {}));
   }
   work_ = communicator.all_reduce(data_, ReduceOp::kAvg, {.tag = std::move(tag)}, std::move(own));
 }

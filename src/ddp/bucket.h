@@ -29,16 +29,14 @@ class GradientSlot {
   GradientSlot(const SlotPlan& plan, const Parameter& parameter, const at::Tensor& flat);
 
   std::size_t parameter() const noexcept { return parameter_; }
-  std::int64_t numel() const noexcept { return view_.numel(); }
   /// True if `grad` is this place seen with the parameter's geometry.
   bool holds(const at::Tensor& grad) const;
   /// Makes `grad` a view of this place, with its values copied here if they are not here yet.
   /// Errors: kInvalidArgument (sparse, other dtype or shape), naming the parameter.
   void adopt(at::Tensor& grad) const;
-  /// Copies only the values of `grad` that other ranks read and returns the rest, flat, maybe
-  /// empty: elements `own` of this place, which stay in `grad`. Nothing, and a plain copy, where
-  /// they do not lie in memory as here. Errors as adopt.
-  at::Tensor share(const at::Tensor& grad, ElementRange own) const;
+  /// The values of `grad`, 1-D in the order of their places here; undefined where they do not lie
+  /// in memory in that order. Errors as adopt.
+  at::Tensor flat(const at::Tensor& grad) const;
   /// Copies the values of `grad` here and leaves it as it is; an undefined one counts as zeros.
   void copy_from(const at::Tensor& grad) const;
   /// A tensor over this place, fresh each time: what users do to it does not touch the slot.
@@ -101,11 +99,16 @@ class Bucket {
  private:
   void enter(BucketState to);
 
+  /// Of one slot; see Note [Gradients that stay].
+  struct Stay {
+    std::int64_t begin = 0;     ///< Of the slot, in the bucket.
+    OwnPiece piece = {};        ///< Own values in the gradient itself, if any are left there.
+    std::uint32_t version = 0;  ///< Of that gradient when it was taken.
+  };
+
   std::vector<GradientSlot> slots_;
-  std::vector<std::int64_t> begins_;      ///< Of the slots, in the bucket.
-  std::vector<ElementRange> own_ranges_;  ///< Of each slot: what this rank alone reads.
-  std::vector<at::Tensor> left_;          ///< By slot: own values in the gradient itself.
-  std::vector<std::uint32_t> versions_;   ///< By slot: of that gradient when it was taken.
+  std::vector<Stay> stays_;  ///< By slot.
+  ElementRange own_;         ///< What this rank alone reads.
   at::Tensor data_;
   std::string name_;
   BucketState state_ = BucketState::kFilling;

@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace convoy::fsdp {
@@ -78,25 +77,16 @@ bool UnitGradients::take_buffer(bool plain) {
 void UnitGradients::take(std::size_t index, const at::Tensor& gradient) {
   const ParameterPlace& at = param_.layout().places[index];
   const at::Tensor& buffer = buffer_.tensor();
-  const std::int64_t begin = std::clamp(buffer_.own().begin, at.start, at.start + at.numel);
-  const std::int64_t end = std::clamp(buffer_.own().end, begin, at.start + at.numel);
   // Somebody else who holds it may change it in place before it is read, as a hook may; the copied
   // part would not follow.
-  const bool is_ours =
-      gradient.use_count() == 1 && gradient.has_storage() && gradient.storage().use_count() == 1;
-  const bool as_here = is_ours && gradient.layout() == at::kStrided && gradient.is_contiguous() &&
+  const bool as_here = is_sole_holder(gradient) && gradient.layout() == at::kStrided &&
+                       gradient.is_contiguous() &&
                        gradient.scalar_type() == buffer.scalar_type() && !gradient.is_neg();
-  if (begin == end || !as_here) {
+  if (as_here) {
+    stayed_[index] = copy_but_own(buffer, at.start, gradient.detach().view({-1}), buffer_.own());
+  } else {
     place(buffer, index).copy_(dense(gradient));
-    return;
   }
-  const at::Tensor flat = gradient.detach().view({-1});
-  const auto copy = [&](std::int64_t from, std::int64_t to) {
-    buffer.narrow(0, from, to - from).copy_(flat.narrow(0, from - at.start, to - from));
-  };
-  copy(at.start, begin);
-  copy(end, at.start + at.numel);
-  stayed_[index] = {begin, flat.narrow(0, begin - at.start, end - begin)};
 }
 
 void UnitGradients::bring(std::size_t index) {

@@ -5,6 +5,7 @@
 #include "support/check.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <string>
 #include <vector>
@@ -103,6 +104,38 @@ TEST_CASE("an operation lets go of own values when it is complete") {
     work->wait();
     check_equal(values.use_count(), std::size_t{1}, "owners of the values");
   });
+}
+
+TEST_CASE("the gradient of a weight has one holder until somebody else keeps its memory") {
+  const auto input = at::rand({4, 3});
+  const auto weight = at::rand({5, 3}).requires_grad_();
+  const auto gradient_of_weight = [&] {
+    return torch::autograd::grad({at::linear(input, weight).sum()}, {weight}).front();
+  };
+  const at::Tensor gradient = gradient_of_weight();
+  CHECK(gradient.is_view());
+  CHECK(is_sole_holder(gradient));
+  {
+    const at::Tensor same = gradient;
+    CHECK_FALSE(is_sole_holder(gradient));
+  }
+  {
+    const at::Tensor other = gradient.detach();
+    CHECK_FALSE(is_sole_holder(gradient));
+  }
+  {
+    const at::Tensor base{gradient._base()};
+    CHECK_FALSE(is_sole_holder(gradient));
+  }
+  CHECK(is_sole_holder(gradient));
+
+  auto whole = at::rand({6});
+  const at::Tensor part = whole.narrow(0, 2, 3);
+  CHECK_FALSE(is_sole_holder(part));
+  whole.reset();
+  CHECK(is_sole_holder(part));
+  CHECK(is_sole_holder(at::rand({3})));
+  CHECK_FALSE(is_sole_holder(at::Tensor()));
 }
 
 TEST_CASE("own values that do not fit are refused with the range that would") {

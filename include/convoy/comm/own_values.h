@@ -28,4 +28,15 @@ struct OwnPiece {
 /// In ascending order and apart.
 using OwnValues = std::vector<OwnPiece>;
 
+/// Copies `values` to elements [begin, begin + values.numel()) of `target`, both 1-D, contiguous
+/// and of one dtype, but for those in `own`: these are returned as a view of `values`. Its `values`
+/// is undefined where there are none.
+OwnPiece copy_but_own(const at::Tensor& target, std::int64_t begin, const at::Tensor& values,
+                      ElementRange own);
+
+/// Whether `values`, a dense tensor, is the only way to its memory, so that nobody but the caller
+/// can change it: one handle, and one tensor over the storage beside the base of a view, which only
+/// the view holds. The gradient of a Linear's weight is such a view, made by a transpose.
+bool is_sole_holder(const at::Tensor& values);
+
 }  // namespace convoy

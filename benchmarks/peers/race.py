@@ -100,20 +100,19 @@ class Race:
                    "--out", self.batches]])
 
     def convoy(self, strategy, environment=None, flags=()):
-        out = [self.folder / f"convoy.{i}.jsonl" for i in range(self.args.ranks)]
-        if strategy == "alone" or strategy == "single":
-            count = self.args.ranks if strategy == "alone" else 1
-            cores = os.cpu_count()
-            self.run([["taskset", "-c", i % cores,
-                       *self.train_gpt("single", self.micro, self.micro, out[i])]
-                      for i in range(count)], environment)
+        separate = {"single": 1, "alone": self.args.ranks}.get(strategy)  # Processes without ranks.
+        out = [self.folder / f"convoy.{i}.jsonl" for i in range(separate or 1)]
+        if separate:
+            commands = [["taskset", "-c", i % os.cpu_count(),
+                         *self.train_gpt("single", self.micro, self.micro, file)]
+                        for i, file in enumerate(out)]
         else:
             total = self.micro * self.args.ranks
-            self.run([[self.args.programs / "convoyrun", "-n", self.args.ranks,
-                       "--bind-to", "core", "--quiet", "--",
-                       *self.train_gpt(strategy, self.micro, total, out[0]), *flags]],
-                     environment)
-        return self.read_convoy(out[:count] if strategy in ("alone", "single") else out[:1])
+            commands = [[self.args.programs / "convoyrun", "-n", self.args.ranks,
+                         "--bind-to", "core", "--quiet", "--",
+                         *self.train_gpt(strategy, self.micro, total, out[0]), *flags]]
+        self.run(commands, environment)
+        return self.read_convoy(out)
 
     @staticmethod
     def read_convoy(files):

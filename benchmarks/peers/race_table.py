@@ -1,8 +1,13 @@
 """The table of a race: medians over rounds, their spread, ratios, memory and losses."""
 import os
 import pathlib
-import platform
 import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "scripts"))
+
+from bench_ground import cpu_name  # noqa: E402  (needs the path)
+from bench_table import MIB, grid  # noqa: E402
 
 PAIRS = [  # What is divided by what.
     ("Convoy single", "PyTorch single"),
@@ -19,14 +24,6 @@ PAIRS = [  # What is divided by what.
     ("Convoy FSDP", "JAX fsdp"),
 ]
 LOSS_PAIRS = PAIRS[:4]
-MIB = 2 ** 20
-
-
-def cpu():
-    for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 def medians(runs, warmup):
@@ -42,13 +39,6 @@ def rows_of(results, warmup):
         yield (name, f"{statistics.median(times):.4f}", f"{min(times):.4f}-{max(times):.4f}",
                f"{statistics.median(pss):.0f}" if pss else "-",
                f"{statistics.median(tracked):.0f}" if tracked else "-")
-
-
-def grid(rows):
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                      for i, (cell, width) in enumerate(zip(row, widths))).rstrip()
-            for row in rows]
 
 
 def ratio_rows(results, warmup):
@@ -87,7 +77,7 @@ def table(args, results, warmup):
     head = ("program", "s a step", "over rounds", "Pss MiB", "tracked")
     lines = [f"Model {args.model}, {args.ranks} ranks of 1 thread, float32; {args.rounds} "
              f"alternating rounds of {args.steps} timed steps",
-             f"{cpu()}, {os.cpu_count()} cores; peers: {', '.join(sorted(versions)) or 'none'}",
+             f"{cpu_name()}, {os.cpu_count()} cores; peers: {', '.join(sorted(versions)) or 'none'}",
              "", *grid([head, *rows_of(results, warmup)]), "",
              "s a step: median over rounds of the rounds' medians. Pss: of all ranks together, "
              "after the last step.",

@@ -28,7 +28,6 @@ def arguments():
     parser.add_argument("--weights", required=True)
     parser.add_argument("--batches", required=True)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--core", type=int, help="of a single process")
     return parser.parse_args()
 
 
@@ -56,8 +55,7 @@ def main():
     args = arguments()
     rank = int(os.environ.get("RANK", 0))
     world = int(os.environ.get("WORLD_SIZE", 1))
-    core = args.core if args.core is not None else rank % os.cpu_count()
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, {rank % os.cpu_count()})
     torch.set_num_threads(1)
     if args.mode != "single":
         dist.init_process_group("gloo")

@@ -18,8 +18,15 @@ OWN_FLAGS = {
     "--json": "--out: the folder holds <strategy>.jsonl",
     "--trace": "--out: the folder holds <strategy>.trace.json",
     "--threads": "--ranks: each rank has one thread on a core of its own",
+    "-h": "train_gpt --help",
     "--help": "train_gpt --help",
     "--version": "train_gpt --version",
+}
+# Flags of train_gpt that make no sense in a bench, and why.
+REFUSED_FLAGS = {
+    "--save": "its runs would write over each other's checkpoints",
+    "--save-every": "saving is no part of what it compares",
+    "--resume": "its runs all begin with the first weights",
 }
 
 
@@ -104,6 +111,8 @@ def check_training_flags(flags):
         flag = text.split("=")[0]
         if flag in OWN_FLAGS:
             raise UsageError(f"{flag} is decided by the bench; use {OWN_FLAGS[flag]}")
+        if flag in REFUSED_FLAGS:
+            raise UsageError(f"the bench does not take {flag}: {REFUSED_FLAGS[flag]}")
 
 
 def read_strategies(text):

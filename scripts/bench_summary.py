@@ -122,23 +122,30 @@ def losses(run):
 def agree(runs):
     """Do the strategies train the same thing? None where there is nothing to compare."""
     by_name = {run.planned.strategy: run for run in runs if run.exit_code == 0}
-    sharded = [by_name[name] for name in PARALLEL if name in by_name]
-    bitwise, difference = None, None
-    if len(sharded) >= 2:
-        outcomes = [(losses(run), only(run.events[0], "end")["params_xxh3"]) for run in sharded]
-        bitwise = all(outcome == outcomes[0] for outcome in outcomes)
-    if "single" in by_name and sharded:
+    outcomes = {name: (losses(by_name[name]), only(by_name[name].events[0], "end")["params_xxh3"])
+                for name in PARALLEL if name in by_name}
+    bitwise, difference = same(outcomes.values()), None
+    if "single" in by_name and outcomes:
         reference = losses(by_name["single"])
         difference = max(relative_difference(mine, theirs)
-                         for run in sharded for mine, theirs in zip(reference, losses(run)))
+                         for found, _ in outcomes.values()
+                         for mine, theirs in zip(reference, found))
     dtypes = {only(run.events[0], "start")["config"].get("dtype", "fp32")
               for run in by_name.values()}
     limit = max((LOSS_TOLERANCE[dtype] for dtype in dtypes), default=None)
     is_near = difference is None or difference <= limit
-    return {"ddp_fsdp_bitwise": bitwise,
+    named = [outcomes[name] for name in ("ddp", "fsdp") if name in outcomes]
+    return {"ddp_fsdp_bitwise": same(named),
+            "parallel_bitwise": bitwise,
             "single_max_rel_loss_diff": None if difference == math.inf else difference,
             "single_limit": limit,
             "ok": bitwise is not False and is_near}
+
+
+def same(outcomes):
+    """Whether all are equal, or None where there are no two."""
+    first, *others = list(outcomes) or [None]
+    return all(outcome == first for outcome in others) if others else None
 
 
 def relative_difference(mine, theirs):

@@ -180,13 +180,14 @@ def agreement(summary):
     lines = []
     names = [run["strategy"] for run in summary["runs"]
              if run["strategy"] in ("ddp", "zero1", "fsdp") and run["exit_code"] == 0]
-    if found["ddp_fsdp_bitwise"] is not None and len(names) > 1:
+    bitwise = found.get("parallel_bitwise", found["ddp_fsdp_bitwise"])
+    if bitwise is not None and len(names) > 1:
         joined = " and ".join([", ".join(names[:-1]), names[-1]])
         lines.append(f"{joined}: the same bits in every loss and in the final parameters"
-                     if found["ddp_fsdp_bitwise"] else
+                     if bitwise else
                      f"{joined.upper()} DISAGREE: their losses or final parameters differ")
     difference = found["single_max_rel_loss_diff"]
-    if difference is None and not found["ok"] and found["ddp_fsdp_bitwise"] is not False:
+    if difference is None and not found["ok"] and bitwise is not False:
         lines.append("SINGLE DISAGREES: a loss is finite in one strategy and not in the other")
     if difference is not None:
         limit = found.get("single_limit", 1e-3)

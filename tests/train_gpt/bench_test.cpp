@@ -112,6 +112,10 @@ TEST_CASE("bench: wrong usage is one line and exit code 2") {
   refused({"--ranks", "0"}, "takes a whole number from 1");
   refused({"--steps", "3", "--warmup", "3"}, "leaves nothing to time");
   refused({"--", "--strategy", "ddp"}, "decided by the bench");
+  refused({"--", "-h"}, "use train_gpt --help");
+  refused({"--", "--save", "folder"}, "does not take --save: its runs would write over");
+  refused({"--", "--save-every=2"}, "does not take --save-every: ");
+  refused({"--", "--seed=3", "--resume=folder"}, "does not take --resume: ");
   refused({"--", "--global-batch", "5"}, "does not divide");
   refused({"--data", "/no/such/text"}, "'/no/such/text': no such file or folder");
 }

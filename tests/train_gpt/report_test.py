@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import tempfile
+import types
 import unittest
 import xml.etree.ElementTree
 
@@ -186,6 +187,29 @@ class Parts(unittest.TestCase):
         ranks = [[step(1, 90), step(2, 10), step(3, 30), step(4, 20)]]
         self.assertEqual(bench_timeline.typical_step(ranks, 1).of, "4")
         self.assertIsNone(bench_timeline.typical_step([[]], 1))
+
+    def test_agreement_is_known_only_of_strategies_that_ran(self):
+        def run(strategy, bits="same", exit_code=0):
+            events = [{"event": "start", "config": {"dtype": "fp32"}},
+                      {"event": "step", "step": 1, "loss": 2.5},
+                      {"event": "end", "params_xxh3": bits}]
+            return types.SimpleNamespace(planned=types.SimpleNamespace(strategy=strategy),
+                                         exit_code=exit_code, events=[events])
+
+        def found(*runs):
+            agreement = bench_summary.agree(runs)
+            return agreement["ddp_fsdp_bitwise"], agreement["parallel_bitwise"], agreement["ok"]
+
+        self.assertEqual(found(run("single"), run("ddp"), run("fsdp")), (True, True, True))
+        self.assertEqual(found(run("ddp"), run("fsdp", "other")), (False, False, False))
+        self.assertEqual(found(run("ddp"), run("zero1")), (None, True, True))
+        self.assertEqual(found(run("ddp"), run("zero1", "other")), (None, False, False))
+        self.assertEqual(found(run("ddp"), run("zero1"), run("fsdp", "other", exit_code=1)),
+                         (None, True, True))
+        self.assertEqual(found(run("ddp"), run("zero1", "other"), run("fsdp")),
+                         (True, False, False))
+        self.assertEqual(found(run("single"), run("fsdp")), (None, None, True))
+        self.assertEqual(found(run("single"), run("alone")), (None, None, True))
 
 
 if __name__ == "__main__":

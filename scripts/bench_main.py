@@ -18,6 +18,7 @@ import time
 
 sys.dont_write_bytecode = True  # Nothing of ours appears in a clean checkout.
 
+import bench_children
 import bench_cli
 import bench_ground
 import bench_report
@@ -123,17 +124,8 @@ def bench(options):
     return 0 if summary["agreement"]["ok"] else 3
 
 
-class Stopped(Exception):
-    """A signal asks the bench to end; what it has started is stopped on the way out."""
-
-
-def stop_on(number, _frame):
-    raise Stopped(number)
-
-
 def main():
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop_on)
+    bench_children.end_on_signals()
     try:
         return bench(bench_cli.parse(sys.argv[1:]))
     except bench_cli.UsageError as error:
@@ -145,7 +137,7 @@ def main():
     except OSError as error:
         say(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
         return 1
-    except Stopped as stopped:
+    except bench_children.Stopped as stopped:
         number = stopped.args[0]
         say(f"stopped by {signal.Signals(number).name}")
         return 128 + number

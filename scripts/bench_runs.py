@@ -1,23 +1,18 @@
 """Starts the processes of each strategy, all pinned alike, and reads what they wrote."""
-import ctypes
 import dataclasses
 import json
 import os
 import pathlib
 import resource
-import signal
-import subprocess
 import sys
 import time
 
+import bench_children
 import bench_cli
 
 # Windows of one rank in one forward, as train_gpt has them.
 MICRO_BATCH = {"tiny": 8, "small": 4, "base": 1, "gpt2-124m": 1}
 DEFAULT_FLAGS = ["--sample", "0", "--eval-windows", "64"]
-GRACE_S = 10
-LIBC = ctypes.CDLL(None)
-PR_SET_PDEATHSIG = 1
 
 
 @dataclasses.dataclass
@@ -101,32 +96,10 @@ def plan_runs(options, programs, data, folder, core_count):
 def start(process):
     process.json.unlink(missing_ok=True)
     process.trace.unlink(missing_ok=True)
-    log = open(process.log, "wb")
-    log.write((" ".join(process.command) + "\n").encode())
-    log.flush()
-
-    def prepare():
-        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)  # Nothing runs on when the bench is killed.
-        if process.cores is not None:
-            os.sched_setaffinity(0, process.cores)
-
-    with log:
-        return subprocess.Popen(process.command, stdin=subprocess.DEVNULL, stdout=log,
-                                stderr=subprocess.STDOUT, start_new_session=True,
-                                preexec_fn=prepare)
-
-
-def stop(children):
-    for child in children:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGTERM)
-    deadline = time.monotonic() + GRACE_S
-    for child in children:
-        try:
-            child.wait(max(0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+    with open(process.log, "wb") as log:
+        log.write((" ".join(process.command) + "\n").encode())
+        log.flush()
+        return bench_children.start(process.command, log, process.cores)
 
 
 def read_events(path):
@@ -182,18 +155,6 @@ class Progress:
             sys.stderr.flush()
 
 
-def wait_for(children, progress):
-    """Until all have ended, or one has failed: the first one seen, or None."""
-    while True:
-        codes = [child.poll() for child in children]
-        failed = next((at for at, code in enumerate(codes) if code not in (None, 0)), None)
-        if failed is not None or None not in codes:
-            progress.clear()
-            return failed
-        progress.show()
-        time.sleep(0.2)
-
-
 def busy_seconds():
     """How long the cores have worked since the machine was started, summed; None if unknown."""
     try:
@@ -235,10 +196,10 @@ def execute(planned, options):
     try:
         for process in planned.processes:
             children.append(start(process))
-        failed = wait_for(children, progress)
+        failed = bench_children.wait_for(children, progress.show)
     finally:
         progress.clear()
-        stop(children)
+        bench_children.stop(children)
     seconds = time.monotonic() - began
     other_load = None
     if busy is not None:

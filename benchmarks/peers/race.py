@@ -9,11 +9,11 @@ import os
 import pathlib
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 
 import race_table
+import bench_children as children  # Found since race_table looks in scripts/ too.
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -66,22 +66,21 @@ class Race:
         """Runs processes at once; the first that fails, or the time limit, ends all."""
         env = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
         log = self.folder / "log"
+        started, problem = [], None
         with open(log, "w") as file:
-            started = [subprocess.Popen([str(part) for part in command], env=env, stdout=file,
-                                        stderr=subprocess.STDOUT, start_new_session=True)
-                       for command in commands]
             try:
-                codes = [process.wait(timeout=LIMIT_S) for process in started]
-            except subprocess.TimeoutExpired:
-                codes = [f"no end after {LIMIT_S} s"]
+                for command in commands:
+                    started.append(children.start([str(part) for part in command], file, env=env))
+                failed = children.wait_for(started, limit_s=LIMIT_S)
+                if failed is not None:
+                    problem = f"exit {started[failed].returncode}"
+            except TimeoutError as error:
+                failed, problem = 0, str(error)
             finally:
-                for process in started:
-                    if process.poll() is None:
-                        os.killpg(process.pid, signal.SIGKILL)
-                        process.wait()
-        if any(codes):
+                children.stop(started)
+        if problem:
             tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
-            raise RaceError(f"{commands[0][0]}: exit {codes}\n{tail}")
+            raise RaceError(f"{commands[failed][0]}: {problem}\n{tail}")
 
     def train_gpt(self, strategy, micro, total, json_file):
         return [self.args.programs / "train_gpt", "--strategy", strategy,
@@ -187,6 +186,7 @@ class Race:
 
 def main():
     args = arguments()
+    children.end_on_signals()
     with tempfile.TemporaryDirectory(prefix="race.") as folder:
         race = Race(args, pathlib.Path(folder))
         programs = race.programs()
@@ -214,3 +214,7 @@ if __name__ == "__main__":
     except RaceError as error:
         print(f"race: {error}", file=sys.stderr)
         sys.exit(1)
+    except children.Stopped as stopped:
+        number = stopped.args[0]
+        print(f"race: stopped by {signal.Signals(number).name}", file=sys.stderr)
+        sys.exit(128 + number)

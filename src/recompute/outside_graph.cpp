@@ -2,6 +2,7 @@
 #include "recompute/outside_graph.h"
 
 #include "convoy/base/check.h"
+#include "recompute/made_here.h"
 
 #include <torch/csrc/autograd/function.h>
 
@@ -33,7 +34,7 @@ void require_no_outside_graph(const std::vector<at::Tensor>& roots, std::uint64_
   std::unordered_set<const Node*> seen;
   const auto visit = [&](const Node* node) {
     if (node == nullptr || !seen.insert(node).second) return;
-    if (node->sequence_nr() >= first_sequence) {
+    if (is_accumulator(*node) || made_here_since(*node, first_sequence)) {
       nodes.push_back(node);
       return;
     }

@@ -3,6 +3,7 @@
 #include "support/catch.h"
 
 #include <stdexcept>
+#include <thread>
 
 namespace convoy::test {
 
@@ -73,6 +74,57 @@ TEST_CASE("a captured tensor with a graph is refused and one that is an input is
   const auto weight = rows_of(2).requires_grad_();
   checkpoint([weight](torch::Tensor each) { return each * weight; }, x).sum().backward();
   check_same_bits(weight.grad(), x.detach(), "gradient");
+}
+
+TEST_CASE("a captured tensor with a graph is refused in a backward of any thread") {
+  auto x = rows_of(1).requires_grad_();
+  const auto in_thread = [](const std::function<void()>& body) {
+    std::exception_ptr failure;
+    std::thread([&] {
+      try {
+        body();
+      } catch (...) {
+        failure = std::current_exception();
+      }
+    }).join();
+    if (failure) std::rethrow_exception(failure);
+  };
+  // This thread has made more nodes than a fresh one, and the other way round.
+  for (const bool made_here : {true, false}) {
+    torch::Tensor h;
+    const auto make = [&] {
+      h = x * 2;
+      for (int i = 0; i < 20; ++i) h = h.sin();
+    };
+    made_here ? make() : in_thread(make);
+    const auto captured = [&] {
+      return checkpoint([h](torch::Tensor each) { return each * h; }, x).sum();
+    };
+    const auto backward = [](const torch::Tensor& loss) { loss.backward(); };
+    check_throws(ErrorKind::kMisuse, "not among its inputs",
+                 [&] { in_thread([&, loss = captured()] { backward(loss); }); });
+    check_throws(ErrorKind::kMisuse, "not among its inputs", [&] { backward(captured()); });
+    // Inside another checkpoint the recomputation is a backward within a backward.
+    const auto around = [&] {
+      return checkpoint(
+                 [h](torch::Tensor each) {
+                   return checkpoint([h](torch::Tensor own) { return own * h; }, each);
+                 },
+                 x)
+          .sum();
+    };
+    check_throws(ErrorKind::kMisuse, "not among its inputs",
+                 [&] { in_thread([&, loss = around()] { backward(loss); }); });
+  }
+  // What is no capture works, from any thread: a leaf, and a graph made by the function itself.
+  const auto weight = rows_of(2).requires_grad_();
+  const auto deep = checkpoint(
+      [weight](torch::Tensor each) {
+        return checkpoint([weight](torch::Tensor own) { return (own * weight).sin(); }, each) + 1;
+      },
+      x * 1);
+  in_thread([&] { deep.sum().backward(); });
+  check_same_bits(weight.grad(), x.detach() * (x.detach() * weight.detach()).cos(), "gradient");
 }
 
 TEST_CASE("second derivatives and gradients towards chosen inputs are refused by name") {

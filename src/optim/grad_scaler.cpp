@@ -15,10 +15,17 @@
 namespace convoy::optim {
 namespace {
 
+// Between these both the scale and its inverse, by which gradients are multiplied, are normal
+// numbers: a subnormal one has lost bits, or counts as 0, whose inverse is infinite.
+constexpr float kLeastScale = std::numeric_limits<float>::min();  // 2^-126
+constexpr float kMostScale = 1 / kLeastScale;
+
 float checked_scale(double scale, const char* name) {
   const auto rounded = static_cast<float>(scale);
-  CONVOY_REQUIRE(rounded > 0 && std::isfinite(rounded), kInvalidArgument, "GradScaler: ", name,
-                 " is ", scale, "; it must be above 0 and finite in float32");
+  CONVOY_REQUIRE(
+      rounded >= kLeastScale && rounded <= kMostScale, kInvalidArgument, "GradScaler: ", name,
+      " is ", scale,
+      "; it must lie between 2^-126 and 2^126, so that float32 holds it and its inverse");
   return rounded;
 }
 
@@ -120,11 +127,11 @@ void GradScaler::update(std::optional<double> new_scale) {
     const bool overflow = std::any_of(unscaled_.begin(), unscaled_.end(),
                                       [](const Unscaled& unscaled) { return unscaled.overflow; });
     if (overflow) {
-      scale_ = static_cast<float>(scale_ * options_.backoff_factor);
+      scale_ = std::max(static_cast<float>(scale_ * options_.backoff_factor), kLeastScale);
       growth_tracker_ = 0;
     } else if (++growth_tracker_ >= options_.growth_interval) {
       const auto grown = static_cast<float>(scale_ * options_.growth_factor);
-      if (std::isfinite(grown)) scale_ = grown;
+      if (grown <= kMostScale) scale_ = grown;
       growth_tracker_ = 0;
     }
   }

@@ -9,6 +9,7 @@
 
 #include <torch/torch.h>
 
+#include <cmath>
 #include <limits>
 
 namespace {
@@ -67,10 +68,25 @@ TEST_CASE("GradScaler: the defaults are PyTorch's, and the scale stays finite") 
   ScaledRun run;
   REQUIRE(run.scaler.get_scale() == 65536);
   REQUIRE(run.scaler.options().growth_interval == 2000);
-  const double top = std::ldexp(1.0, 127);
+  const double top = std::ldexp(1.0, 126);  // The inverse of a larger one is subnormal.
   ScaledRun large({.init_scale = top, .growth_interval = 1});
   CHECK(large.step(0));
   CHECK(large.scaler.get_scale() == top);
+}
+
+TEST_CASE("GradScaler: after any number of overflows in a row a step is a true one") {
+  for (const double backoff : {0.5, 0.3, 1e-30}) {
+    ScaledRun run({.init_scale = 1024, .backoff_factor = backoff, .growth_interval = 1});
+    for (int i = 0; i < 160; ++i) CHECK_FALSE(run.step(kOverflow));
+    CHECK(run.scaler.get_scale() == std::ldexp(1.0, -126));
+    CHECK(run.step(0.5));  // By an inverse that is finite and normal.
+    CHECK(run.parameter.eq(0.5).all().item<bool>());
+    CHECK(run.scaler.get_scale() == std::ldexp(1.0, -125));
+  }
+  ScaledRun loaded;
+  loaded.scaler.load_state({.scale = std::ldexp(1.0, -126)});
+  CHECK(loaded.step(0.5));
+  CHECK(loaded.parameter.eq(0.5).all().item<bool>());
 }
 
 TEST_CASE("GradScaler: not enabled it leaves everything alone") {
@@ -106,7 +122,12 @@ TEST_CASE("GradScaler: calls in the wrong order are errors that say the right on
 TEST_CASE("GradScaler: values that cannot work are refused") {
   check_throws(ErrorKind::kInvalidArgument, "init_scale is 0",
                [] { GradScaler({.init_scale = 0}); });
-  check_throws(ErrorKind::kInvalidArgument, "init_scale", [] { GradScaler({.init_scale = 1e39}); });
+  for (const double scale : {1e39, std::ldexp(1.0, 127), std::ldexp(1.0, -127), 1e-39, -2.0}) {
+    check_throws(ErrorKind::kInvalidArgument, "init_scale is ",
+                 [&] { GradScaler({.init_scale = scale}); });
+    check_throws(ErrorKind::kInvalidArgument, "the loaded scale is ",
+                 [&] { GradScaler().load_state({.scale = scale}); });
+  }
   check_throws(ErrorKind::kInvalidArgument, "growth_factor is 1",
                [] { GradScaler({.growth_factor = 1}); });
   check_throws(ErrorKind::kInvalidArgument, "backoff_factor is 1",

@@ -45,8 +45,9 @@ struct GradScalerState {
 /// Thread rule: one thread at a time.
 class GradScaler {
  public:
-  /// Error: kInvalidArgument (init_scale not positive and finite as float32, growth_factor not
-  /// above 1, backoff_factor not between 0 and 1, growth_interval below 1).
+  /// Error: kInvalidArgument (init_scale not between 2^-126 and 2^126, where float32 holds both it
+  /// and its inverse as normal numbers; growth_factor not above 1, backoff_factor not between 0 and
+  /// 1, growth_interval below 1).
   explicit GradScaler(GradScalerOptions options = {});
 
   /// `loss` times the scale. Error: kInvalidArgument if it is undefined or not floating point.
@@ -91,8 +92,9 @@ class GradScaler {
     return true;
   }
 
-  /// Ends a step: sets the scale for the next one, or sets it to `new_scale`. Errors: kMisuse if
-  /// nothing was unscaled since the last update(); kInvalidArgument as for init_scale.
+  /// Ends a step: sets the scale for the next one, or sets it to `new_scale`. The scale stays
+  /// within the limits of init_scale, whatever the factors and the number of overflows. Errors:
+  /// kMisuse if nothing was unscaled since the last update(); kInvalidArgument as for init_scale.
   void update(std::optional<double> new_scale = {});
 
   /// 1 if not enabled.

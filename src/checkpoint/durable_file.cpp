@@ -2,9 +2,11 @@
 #include "checkpoint/durable_file.h"
 
 #include "base/held_signal.h"
+#include "base/regular_file.h"
 #include "convoy/base/check.h"
 
 #include <cerrno>
+#include <utility>
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,9 +18,11 @@ constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
 
 }  // namespace
 
-DurableFile::DurableFile(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-  if (!file_) fail(errno);
+DurableFile::DurableFile(const std::filesystem::path& path) : path_(path) {
+  RegularFile file = open_regular_file(path, O_WRONLY | O_CREAT | O_TRUNC);
+  CONVOY_REQUIRE(file.problem.empty(), kSystem, "cannot write '", path_.native(),
+                 "': ", file.problem);
+  file_ = std::move(file.fd);
 }
 
 void DurableFile::fail(int error_number) const {

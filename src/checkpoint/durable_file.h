@@ -12,7 +12,7 @@ namespace convoy::saving {
 /// Collects small writes. Errors of all calls: kSystem naming the path.
 class DurableFile {
  public:
-  /// Makes the file anew.
+  /// Makes the file anew. What is no file (a pipe, a device) is refused.
   explicit DurableFile(const std::filesystem::path& path);
 
   void write(const void* data, std::size_t bytes);

@@ -1,4 +1,5 @@
 // Opens safetensors files and reads tensors out of them.
+#include "base/regular_file.h"
 #include "checkpoint/safetensors_header.h"
 #include "convoy/base/check.h"
 #include "convoy/checkpoint/safetensors.h"
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -44,14 +46,14 @@ void read_at(int fd, const std::filesystem::path& path, std::int64_t offset, voi
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-  if (!file_) refuse_file(path_, std::generic_category().message(errno));
+SafetensorsFile::SafetensorsFile(const std::filesystem::path& path) : path_(path) {
+  RegularFile file = open_regular_file(path, O_RDONLY);
+  if (!file.problem.empty()) refuse_file(path_, file.problem);
+  file_ = std::move(file.fd);
   struct stat info {};
   if (::fstat(file_.get(), &info) != 0) {
     refuse_file(path_, std::generic_category().message(errno));
   }
-  if (!S_ISREG(info.st_mode)) refuse_file(path_, "it is no file");
   const std::int64_t file_bytes = info.st_size;
   if (file_bytes < kLengthBytes + 2) {
     refuse_file(path_, concat("it has ", file_bytes, " bytes, too few for any header"));
@@ -90,16 +92,17 @@ void SafetensorsFile::read(const TensorInfo& tensor, std::int64_t begin, void* o
                            std::size_t bytes) const {
   CONVOY_CHECK(begin >= 0 && begin + static_cast<std::int64_t>(bytes) <= tensor.bytes);
   read_at(file_.get(), path_, data_begin_ + tensor.begin + begin, out, bytes);
+  auto* values = static_cast<std::uint8_t*>(out);
+  if (tensor.dtype == at::kBool &&
+      std::any_of(values, values + bytes, [](std::uint8_t value) { return value > 1; })) {
+    std::fill(values, values + bytes, std::uint8_t{0});  // Nobody must read them as bools.
+    refuse_file(path_, concat("'", tensor.name, "' is BOOL and has bytes other than 0 and 1"));
+  }
 }
 
 at::Tensor SafetensorsFile::read(const TensorInfo& tensor) const {
   at::Tensor value = at::empty(tensor.sizes, tensor.dtype);
-  auto* bytes = static_cast<std::uint8_t*>(value.mutable_data_ptr());
-  read(tensor, 0, bytes, value.nbytes());
-  if (tensor.dtype == at::kBool &&
-      std::any_of(bytes, bytes + value.nbytes(), [](std::uint8_t byte) { return byte > 1; })) {
-    refuse_file(path_, concat("'", tensor.name, "' is BOOL and has bytes other than 0 and 1"));
-  }
+  read(tensor, 0, value.mutable_data_ptr(), value.nbytes());
   return value;
 }
 

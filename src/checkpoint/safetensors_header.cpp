@@ -39,14 +39,18 @@ std::optional<std::string_view> name_of(at::ScalarType dtype) {
   return {};
 }
 
-/// Bytes of all elements, or nothing where that is no number of bytes.
+/// Bytes of all elements, or nothing where that is no number of bytes. Also of a tensor without
+/// elements the other sizes must have a product: it becomes the strides.
 std::optional<std::int64_t> byte_count(const TensorInfo& tensor) {
-  const auto width = static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
-  std::int64_t bytes = width;
+  auto bytes = static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
+  bool empty = false;
   for (const std::int64_t size : tensor.sizes) {
-    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return {};
+    if (size < 0 || __builtin_mul_overflow(bytes, std::max<std::int64_t>(size, 1), &bytes)) {
+      return {};
+    }
+    empty = empty || size == 0;
   }
-  return bytes;
+  return empty ? 0 : bytes;
 }
 
 /// Receives the parser's events. What is wrong is kept in problem().
@@ -197,7 +201,8 @@ class HeaderEvents final : public nlohmann::json_sax<Json> {
     tensor_.begin = ends_[0];
     tensor_.bytes = ends_[1] - ends_[0];
     const auto bytes = byte_count(tensor_);
-    if (!bytes || *bytes != tensor_.bytes) {
+    if (!bytes) return fail(concat("'", name_, "' has a shape that is too large"));
+    if (*bytes != tensor_.bytes) {
       return fail(concat("'", name_, "' has ", tensor_.bytes,
                          " bytes of data, which is not what its shape and dtype need"));
     }

@@ -10,8 +10,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <cstring>
 #include <fstream>
+
+#include <sys/stat.h>
 
 namespace convoy {
 namespace {
@@ -115,7 +118,7 @@ TEST_CASE("C095: broken safetensors files are refused by name and cause") {
                 "'x' has 4 bytes of data");
   check_refused(scratch,
                 file_of("{" + tensor_json("x", "[4294967296,4294967296,4294967296]", 0, 0) + "}"),
-                "'x' has 0 bytes of data");
+                "'x' has a shape that is too large");
   check_refused(scratch, file_of("{" + tensor_json("x", "[-4]", 0, 4) + "}", "1234"), "negative");
   check_refused(scratch, file_of("{" + tensor_json("x", "[4.0]", 0, 4) + "}", "1234"), "fraction");
   check_refused(scratch, file_of("{" + tensor_json("x", "[[4]]", 0, 4) + "}", "1234"), "a list");
@@ -130,11 +133,48 @@ TEST_CASE("C095: broken safetensors files are refused by name and cause") {
   check_refused(scratch, file_of("{\"x\xff\":{}}"), "no JSON");
   check_throws(ErrorKind::kInvalidArgument, "No such file",
                [&] { (void)load_safetensors(scratch.path() / "none"); });
-  check_throws(ErrorKind::kInvalidArgument, "it is no file",
+  check_throws(ErrorKind::kInvalidArgument, "it is a folder",
                [&] { (void)load_safetensors(scratch.path()); });
   const std::string bools =
       scratch.write("bools", file_of("{" + tensor_json("x", "[2]", 0, 2, "BOOL") + "}", "\1\2"));
   check_throws(ErrorKind::kInvalidArgument, "'x' is BOOL", [&] { (void)load_safetensors(bools); });
+  const SafetensorsFile file(bools);
+  char byte = 0;
+  file.read(*file.find("x"), 0, &byte, 1);  // That one is a bool.
+  check_throws(ErrorKind::kInvalidArgument, "'x' is BOOL",
+               [&] { file.read(*file.find("x"), 1, &byte, 1); });
+}
+
+TEST_CASE("C095: sizes whose product is too large are refused where one of them is 0 too") {
+  const Scratch scratch;
+  for (const char* shape : {"[0,4611686018427387904,4611686018427387904]",
+                            "[4611686018427387904,4611686018427387904,0]",
+                            "[4611686018427387904,0]", "[0,9223372036854775807]"}) {
+    const std::string header = "{" + tensor_json("x", shape, 0, 0, "F32") + "}";
+    check_refused(scratch, file_of(header), "'x' has a shape that is too large");
+  }
+  const std::string fine = scratch.write(
+      "fine", file_of("{" + tensor_json("x", "[0,2305843009213693951]", 0, 0, "F32") + "}"));
+  CHECK(load_safetensors(fine)["x"].size(1) == 2305843009213693951);
+}
+
+TEST_CASE("C095: what is no file is refused at once, read or written") {
+  const Scratch scratch;
+  const auto pipe = scratch.path() / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  const auto refuse = [](const std::filesystem::path& path, const char* what) {
+    CAPTURE(path);
+    const auto begin = std::chrono::steady_clock::now();
+    const Error read =
+        check_throws(ErrorKind::kInvalidArgument, what, [&] { (void)load_safetensors(path); });
+    CHECK(std::string(read.what()).find(path.native()) != std::string::npos);
+    check_throws(ErrorKind::kSystem, path.native(),
+                 [&] { saving::SafetensorsWriter(path, {}, {}); });
+    CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(5));
+  };
+  refuse(pipe, "it is a pipe");
+  refuse("/dev/null", "it is a device");
+  refuse(scratch.path(), "it is a folder");
 }
 
 TEST_CASE("C095: a file of texts only and one of many tensors are fine") {

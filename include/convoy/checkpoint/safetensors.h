@@ -35,7 +35,8 @@ struct TensorInfo {
 /// Thread rule: reading is safe from any number of threads.
 class SafetensorsFile {
  public:
-  /// Error: kInvalidArgument naming the file and what is wrong with it: it cannot be opened; its
+  /// Error: kInvalidArgument naming the file and what is wrong with it: it cannot be opened, or is
+  /// no file but a folder, pipe or device; its
   /// header is cut short, no JSON, above 512 MiB, or has a name twice, a dtype that is unknown, a
   /// size that is wrong; its data overlap, have holes, or do not end where the file does.
   explicit SafetensorsFile(const std::filesystem::path& path);
@@ -47,9 +48,10 @@ class SafetensorsFile {
   const TensorInfo* find(const std::string& name) const;
   const Metadata& metadata() const noexcept { return metadata_; }
 
-  /// Copies bytes [begin, begin + bytes) of one tensor's data to `out`. Error: kSystem.
+  /// Copies bytes [begin, begin + bytes) of one tensor's data to `out`. Errors: kSystem;
+  /// kInvalidArgument for a Bool that is neither 0 nor 1, which must not become one.
   void read(const TensorInfo& tensor, std::int64_t begin, void* out, std::size_t bytes) const;
-  /// A copy of one tensor. Errors: kSystem; kInvalidArgument for a Bool that is neither 0 nor 1.
+  /// A copy of one tensor. Errors as above.
   at::Tensor read(const TensorInfo& tensor) const;
 
  private:

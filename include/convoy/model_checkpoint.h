@@ -10,6 +10,7 @@
 
 #include <filesystem>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -36,18 +37,20 @@ Communicator* communicator_of(const Model& model) {
   }
 }
 
-/// Every parameter once, by the first of its names.
+/// Every parameter once, by the first of its names. What a wrapper leaves alone (FSDP: ignored
+/// parameters) is whole on every rank, and counts as the same on all.
 template <AnyModel Model>
 std::vector<ShardSpan> parameter_spans(const Model& model) {
-  if constexpr (WrappedModel<Model>) {
-    return model.shard_spans();
-  } else {
-    std::vector<ShardSpan> spans;
-    for (const auto& item : module_of(model).named_parameters()) {
-      spans.push_back(whole_span(item.key(), item.value()));
-    }
-    return spans;
+  std::vector<ShardSpan> spans;
+  if constexpr (WrappedModel<Model>) spans = model.shard_spans();
+  std::unordered_set<const c10::TensorImpl*> seen;
+  for (const ShardSpan& span : spans) seen.insert(span.leaf.unsafeGetTensorImpl());
+  for (const auto& item : module_of(model).named_parameters()) {
+    if (!item.value().defined() || !seen.insert(item.value().unsafeGetTensorImpl()).second)
+      continue;
+    spans.push_back(whole_span(item.key(), item.value()));
   }
+  return spans;
 }
 
 /// Parameters and buffers, each tensor once; its further names go to `aliases`.
@@ -81,7 +84,8 @@ std::vector<ShardSpan> state_spans(const Model& model, saving::Metadata& aliases
 
 /// Writes all parameters and buffers of a model to a safetensors file under their original names:
 /// whole tensors, whatever the model is (a module, its holder, or a DistributedDataParallel or
-/// FullyShardedDataParallel around it). Rank 0 writes, as the pieces come in. A tensor with several
+/// FullyShardedDataParallel around it). Rank 0 writes, as the pieces come in; of buffers, and of
+/// parameters that FSDP ignores, its own values. A tensor with several
 /// names is stored once, as by save_safetensors. Collective. See saving::save_model.
 template <detail::AnyModel Model>
 void save_model(const std::filesystem::path& path, const Model& model,

@@ -204,6 +204,26 @@ std::vector<AgreedState> plan_loading(const StateSource* source, const SpanExcha
   return plan;
 }
 
+/// Takes the state of one span from the source. The old one goes first: both would not always fit.
+void load_parameter(const SpanExchange& exchange, std::size_t index, const AgreedState& plan,
+                    Optimizer& optimizer, OptimizerFamily family, FirstRank& first,
+                    const StateSource* source) {
+  const ShardSpan& span = exchange.span(index);
+  auto* key = span.leaf.unsafeGetTensorImpl();
+  optimizer.state().erase(key);
+  OptimizerFields loaded;
+  loaded.step = plan.step;
+  std::vector<StateItem> items;
+  for (std::size_t field = 0; field < kFieldNames.size(); ++field) {
+    if ((plan.mask & bit_of(field)) == 0) continue;
+    loaded.tensors[field] = at::zeros_like(span.leaf.detach());
+    items.push_back(item_like_span(exchange, index, state_name(span.name, kFieldNames[field]),
+                                   loaded.tensors[field]));
+  }
+  receive_items(items, exchange, first, source);
+  if (plan.mask != 0 && span.numel > 0) optimizer.state()[key] = make_state(family, loaded);
+}
+
 /// `open` makes the source, on rank 0.
 void load_from(const SteppedSpans& stepped, Optimizer& optimizer, Communicator* comm,
                const char* operation, const std::function<const StateSource*()>& open) {
@@ -213,25 +233,16 @@ void load_from(const SteppedSpans& stepped, Optimizer& optimizer, Communicator* 
   const StateSource* source = nullptr;
   first.run([&] { source = open(); });
   const auto plan = plan_loading(source, exchange, stepped, family, first);
-  std::vector<OptimizerFields> loaded(plan.size());
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    loaded[i].step = plan[i].step;
-    const ShardSpan& span = exchange.span(i);
-    std::vector<StateItem> items;
-    for (std::size_t field = 0; field < kFieldNames.size(); ++field) {
-      if ((plan[i].mask & bit_of(field)) == 0) continue;
-      loaded[i].tensors[field] = at::zeros_like(span.leaf.detach());
-      items.push_back(item_like_span(exchange, i, state_name(span.name, kFieldNames[field]),
-                                     loaded[i].tensors[field]));
+  try {
+    for (std::size_t i = 0; i < plan.size(); ++i) {
+      load_parameter(exchange, i, plan[i], optimizer, family, first, source);
     }
-    receive_items(items, exchange, first, source);
-  }
-  first.agree();
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    auto* key = exchange.span(i).leaf.unsafeGetTensorImpl();
-    optimizer.state().erase(key);
-    if (plan[i].mask == 0 || exchange.span(i).numel == 0) continue;
-    optimizer.state()[key] = make_state(family, loaded[i]);
+    first.agree();
+  } catch (...) {  // Parts of an old and a new state would be worse than none.
+    for (const ShardSpan& span : stepped.spans) {
+      optimizer.state().erase(span.leaf.unsafeGetTensorImpl());
+    }
+    throw;
   }
 }
 

@@ -1,4 +1,4 @@
-// One rank of the test of memory: gathers the full state of a model of 8 units of 16 MiB.
+// One rank of the test of memory: gathers and loads the state of a model of 8 units of 16 MiB.
 #include "convoy/comm/factory.h"
 #include "convoy/fsdp/fsdp.h"
 #include "convoy/fsdp/state_dict.h"
@@ -99,6 +99,13 @@ void gather(const CommunicatorPtr& comm, bool shared) {
         optimizer_state["state.plate7.weight.exp_avg"].sizes() == c10::IntArrayRef({kSide, kSide}),
         "a whole moment");
   }
+  comm->barrier()->wait();
+  const std::int64_t before_load = own_bytes();
+  Peak load_peak;
+  load_full_optimizer_state_dict(fsdp, adam, optimizer_state);  // Over a state that is there.
+  const std::int64_t load_rise = load_peak.stop() - before_load;
+  check(load_rise <= 2 * kUnitBytes,  // Of a rank's own 4 * kUnitBytes.
+        concat("rank ", comm->rank(), " rose by ", load_rise >> 20, " MiB in loading"));
   for (const auto& unit : fsdp.units()) {
     check_equal(unit.resident_bytes, std::int64_t{0}, unit.name + " is sharded afterwards");
   }

@@ -22,7 +22,7 @@ void save_model(const std::filesystem::path& path, std::span<const ShardSpan> sp
 /// leaves may be written before the first forward and inside edit(). Collective as save_model.
 /// Errors, the same on all ranks: kInvalidArgument, before anything is changed, naming the file and
 /// the tensor that is missing, not in the model, or of another shape or dtype; kSystem when reading
-/// fails: the values are then undefined.
+/// fails, and kInvalidArgument for Bools that are none: the values are then undefined.
 void load_model(const std::filesystem::path& path, std::span<const ShardSpan> spans,
                 Communicator* comm);
 

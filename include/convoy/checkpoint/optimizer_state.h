@@ -35,14 +35,15 @@ StateDict full_optimizer_state_dict(std::span<const ShardSpan> spans,
 
 /// Sets the state of all parameters from rank 0's `state` (others pass anything), of this or of
 /// another world and strategy. Errors: also kInvalidArgument, before anything is changed, naming
-/// the entry that is missing, not wanted, or of another shape or dtype.
+/// the entry that is missing, not wanted, or of another shape or dtype. The old state of each
+/// parameter is given up before its new one is made, so that no rank holds both.
 void load_full_optimizer_state_dict(std::span<const ShardSpan> spans,
                                     torch::optim::Optimizer& optimizer, Communicator* comm,
                                     const StateDict& state);
 
 /// The same to and from a safetensors file, without the whole state in memory. save_optimizer is
-/// not atomic: write into a StagedFolder. Errors: also kSystem. An error leaves the optimizer as it
-/// was.
+/// not atomic: write into a StagedFolder. Errors: also kSystem; where reading fails half-way, the
+/// optimizer has no state afterwards.
 void save_optimizer(const std::filesystem::path& path, std::span<const ShardSpan> spans,
                     const torch::optim::Optimizer& optimizer, Communicator* comm,
                     const Metadata& metadata = {});

@@ -1,15 +1,20 @@
 // Names of steps, and looking for them.
 #include "convoy/checkpoint/step_folders.h"
 
+#include "base/regular_file.h"
+#include "checkpoint/folder_swap.h"
 #include "convoy/base/check.h"
 #include "convoy/base/parse.h"
 #include "convoy/checkpoint/staged_folder.h"
 
 #include <array>
 #include <cstdio>
-#include <fstream>
 #include <string_view>
 #include <system_error>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace convoy::saving {
 namespace {
@@ -24,13 +29,28 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   return parse_int(name.substr(kPrefix.size()), 0);
 }
 
-std::optional<StepFolder> named_by_latest(const fs::path& folder) {
-  std::ifstream file(folder / "latest");
+std::string first_line_of(const fs::path& path) {
   std::array<char, 64> text{};
-  file.getline(text.data(), text.size());  // A longer line is no name of ours.
-  const auto step = step_of(text.data());
-  if (!step || !fs::is_directory(folder / text.data())) return {};
-  return StepFolder{*step, folder / text.data()};
+  const RegularFile file = open_regular_file(path, O_RDONLY);
+  if (!file.fd || ::read(file.fd.get(), text.data(), text.size() - 1) < 0) return {};
+  const std::string_view all(text.data());
+  return std::string(all.substr(0, all.find('\n')));  // A longer line is no name of ours.
+}
+
+std::optional<StepFolder> named_by_latest(const fs::path& folder) {
+  const std::string name = first_line_of(folder / "latest");
+  const auto step = step_of(name);
+  if (!step) return {};
+  const fs::path found = target_or_replaced(folder / name);
+  if (found.empty()) return {};
+  return StepFolder{*step, found};
+}
+
+/// "step_00000001" for the hidden name under which a save that was killed has left that folder.
+std::optional<std::string> name_of_replaced(const std::string& hidden) {
+  constexpr std::string_view kEnding = ".replaced";
+  if (!hidden.starts_with(concat(".", kPrefix)) || !hidden.ends_with(kEnding)) return {};
+  return hidden.substr(1, hidden.size() - 1 - kEnding.size());
 }
 
 }  // namespace
@@ -47,9 +67,13 @@ std::optional<StepFolder> latest_step_folder(const fs::path& folder) {
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const auto step = step_of(entry->path().filename().native());
-    if (!step || !entry->is_directory() || (newest && newest->step > *step)) continue;
-    newest = StepFolder{*step, entry->path()};
+    const std::string file = entry->path().filename().native();
+    const std::string name = name_of_replaced(file).value_or(file);
+    const auto step = step_of(name);
+    if (!step || (newest && newest->step > *step)) continue;
+    if (const fs::path found = target_or_replaced(folder / name); !found.empty()) {
+      newest = StepFolder{*step, found};
+    }
   }
   CONVOY_REQUIRE(!error, kInvalidArgument, "cannot read the folder '", folder.native(),
                  "': ", error.message());
@@ -59,6 +83,9 @@ std::optional<StepFolder> latest_step_folder(const fs::path& folder) {
 StepFolder find_step_folder(const fs::path& path) {
   const fs::path clean = path.has_filename() ? path : path.parent_path();
   std::error_code ignored;
+  if (const auto step = step_of(clean.filename().native())) {
+    if (const fs::path found = target_or_replaced(clean); !found.empty()) return {*step, found};
+  }
   CONVOY_REQUIRE(fs::is_directory(clean, ignored), kInvalidArgument,
                  "there is no folder of checkpoints '", path.native(), "'");
   const fs::path full = fs::canonical(clean, ignored);
@@ -76,16 +103,19 @@ void set_latest(const fs::path& folder, std::int64_t step) {
 }
 
 void remove_partial_folders(const fs::path& folder) {
+  std::vector<std::string> hidden;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     const std::string name = entry->path().filename().native();
-    if (!name.starts_with(concat(".", kPrefix)) || !name.ends_with(".partial")) continue;
-    fs::remove_all(entry->path(), error);
-    if (error) break;
+    if (name.starts_with(concat(".", kPrefix))) hidden.push_back(name);
   }
   if (error) {
     throw_system_error(concat("cannot clean up '", folder.native(), "'"), error.value());
+  }
+  for (const std::string& name : hidden) {
+    if (name.ends_with(".partial")) remove_folder(folder / name);
+    if (const auto replaced = name_of_replaced(name)) restore_replaced(folder / *replaced);
   }
 }
 

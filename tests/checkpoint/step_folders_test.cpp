@@ -1,6 +1,7 @@
 // Folders that appear whole, the newest of them, and disks that are full.
 #include "convoy/checkpoint/step_folders.h"
 
+#include "checkpoint/folder_swap.h"
 #include "convoy/checkpoint/first_rank.h"
 #include "convoy/checkpoint/staged_folder.h"
 #include "convoy/model_checkpoint.h"
@@ -8,8 +9,11 @@
 #include "support/catch.h"
 #include "train_gpt/scratch.h"
 
+#include <algorithm>
 #include <array>
+#include <cerrno>
 #include <optional>
+#include <vector>
 
 #include <sys/resource.h>
 
@@ -44,7 +48,137 @@ class FileSizeLimit {
   rlimit before_{};
 };
 
+/// A file system without the exchange of names, on which renames fail, or after which the machine
+/// stops.
+class OldFileSystem final : public saving::Renames {
+ public:
+  struct Stopped {};
+
+  int lacks = EINVAL;
+  int fail_from = 100;  ///< Renames from this one on (the first is 1) fail.
+  int stop_at = 100;    ///< The machine stops in place of this one.
+  mutable int renames = 0;
+
+  int rename(const fs::path& from, const fs::path& to) const override {
+    ++renames;
+    if (renames >= stop_at) throw Stopped();
+    return renames >= fail_from ? EIO : Renames::rename(from, to);
+  }
+  int exchange(const fs::path&, const fs::path&) const override { return lacks; }
+};
+
+/// A checkpoint of step 3, and one that is to take its place.
+struct Replacement {
+  Replacement() {
+    make_step(scratch.path(), 3, "old");
+    saving::set_latest(scratch.path(), 3);
+    scratch.write(".step_00000003.partial/file", "new");
+  }
+  void run(const OldFileSystem& system) const { saving::replace_folder(staged, target, system); }
+  std::string content() const {
+    return read_whole(saving::find_step_folder(scratch.path()).path / "file");
+  }
+  /// Of what is there but `latest`.
+  std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::directory_iterator(scratch.path())) {
+      const std::string name = entry.path().filename().native();
+      if (name != "latest") found.push_back(name);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  Scratch scratch;
+  fs::path staged = scratch.path() / ".step_00000003.partial";
+  fs::path target = scratch.path() / "step_00000003";
+};
+
+using Names = std::vector<std::string>;
+
 }  // namespace
+
+TEST_CASE("C092: a step folder is replaced by two renames only where names cannot be exchanged") {
+  for (const int error : {EINVAL, ENOSYS, ENOTSUP}) {
+    const Replacement replacement;
+    OldFileSystem system;
+    system.lacks = error;
+    replacement.run(system);
+    CHECK(system.renames == 2);
+    CHECK(replacement.names() == Names{"step_00000003"});
+    CHECK(replacement.content() == "new");
+  }
+  for (const int error : {EIO, EACCES, EROFS}) {
+    const Replacement replacement;
+    OldFileSystem system;
+    system.lacks = error;
+    check_throws(ErrorKind::kSystem, "step_00000003'", [&] { replacement.run(system); });
+    CHECK(system.renames == 0);
+    CHECK(replacement.content() == "old");
+  }
+}
+
+TEST_CASE("C092: where the second rename fails the first is taken back") {
+  const Replacement replacement;
+  struct SecondFails final : saving::Renames {
+    mutable int renames = 0;
+    int rename(const fs::path& from, const fs::path& to) const override {
+      return ++renames == 2 ? ENOSPC : Renames::rename(from, to);
+    }
+    int exchange(const fs::path&, const fs::path&) const override { return EINVAL; }
+  };
+  check_throws(ErrorKind::kSystem, ".step_00000003.partial'", [&] {
+    saving::replace_folder(replacement.staged, replacement.target, SecondFails());
+  });
+  CHECK(replacement.names() == Names{".step_00000003.partial", "step_00000003"});
+  CHECK(replacement.content() == "old");
+}
+
+TEST_CASE("C092: what a save was replacing when it died is found at the next start and kept") {
+  const auto die = [](const Replacement& replacement, bool machine) {
+    OldFileSystem system;
+    (machine ? system.stop_at : system.fail_from) = 2;
+    if (machine) {
+      CHECK_THROWS_AS(replacement.run(system), OldFileSystem::Stopped);
+    } else {
+      check_throws(ErrorKind::kSystem, ".step_00000003.replaced", [&] { replacement.run(system); });
+    }
+    CHECK(replacement.names() == Names{".step_00000003.partial", ".step_00000003.replaced"});
+    CHECK(replacement.content() == "old");  // Found by its name in `latest`,
+    CHECK(saving::find_step_folder(replacement.target).step == 3);  // by its own,
+    fs::rename(replacement.scratch.path() / "latest", replacement.scratch.path() / "not");
+    CHECK(replacement.content() == "old");  // or as the newest.
+    make_step(replacement.scratch.path(), 1, "first");
+    CHECK(saving::find_step_folder(replacement.scratch.path()).step == 3);
+    fs::rename(replacement.scratch.path() / "not", replacement.scratch.path() / "latest");
+    fs::remove_all(replacement.scratch.path() / "step_00000001");
+  };
+  for (const bool machine : {true, false}) {
+    const Replacement at_start;
+    die(at_start, machine);
+    saving::remove_partial_folders(at_start.scratch.path());
+    CHECK(at_start.names() == Names{"step_00000003"});
+    CHECK(at_start.content() == "old");
+
+    const Replacement at_save;
+    die(at_save, machine);
+    {
+      const StagedFolder dies_again(at_save.target);
+      CHECK(at_save.content() == "old");
+    }
+    make_step(at_save.scratch.path(), 3, "newer");
+    CHECK(at_save.names() == Names{"step_00000003"});
+    CHECK(at_save.content() == "newer");
+  }
+  // Died after the second rename: the new one has its name, and the old one is in the way.
+  const Replacement late;
+  late.run(OldFileSystem());
+  late.scratch.write(".step_00000003.replaced/file", "old");
+  CHECK(late.content() == "new");
+  saving::remove_partial_folders(late.scratch.path());
+  CHECK(late.names() == Names{"step_00000003"});
+  CHECK(late.content() == "new");
+}
 
 TEST_CASE("step folders: the newest is found by name or by number") {
   const Scratch scratch;

@@ -8,10 +8,13 @@ namespace convoy::saving {
 
 /// Files are written to `path()`, a folder beside `target` whose name begins with a dot and ends in
 /// ".partial"; commit() gives it its name. A crash at any moment leaves what was there before, or
-/// all of the new. Thread rule: one thread at a time.
+/// all of the new; on file systems that cannot exchange two names, what was there before may then
+/// lie beside its place, where find_step_folder looks too and the next StagedFolder gets it from.
+/// Thread rule: one thread at a time.
 class StagedFolder {
  public:
-  /// Makes the folder, and those above it; removes one left behind by a crash. Error: kSystem.
+  /// Makes the folder, and those above it; removes one left behind by a crash, and gives `target`
+  /// back what a crash has left beside its place. Error: kSystem.
   explicit StagedFolder(const std::filesystem::path& target);
   /// Removes what was not committed.
   ~StagedFolder();

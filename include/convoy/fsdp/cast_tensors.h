@@ -56,14 +56,40 @@ void cast_in_place(T& value, at::ScalarType dtype) {
   }
 }
 
-/// True if cast_in_place would change anything in `value`, as far as collect_tensors sees.
+/// True if cast_in_place may change anything in `value`. Of a type that says how it is cast, but
+/// not what it holds, it cannot be known.
 template <typename T>
 bool needs_cast(const T& value, at::ScalarType dtype) {
-  std::vector<at::Tensor> tensors;
-  collect_tensors(value, tensors);
-  return std::any_of(tensors.begin(), tensors.end(), [&](const at::Tensor& tensor) {
-    return tensor.is_floating_point() && tensor.scalar_type() != dtype;
-  });
+  [[maybe_unused]] const auto any = [dtype](const auto& parts) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [dtype](const auto& part) { return needs_cast(part, dtype); });
+  };
+  if constexpr (std::is_base_of_v<at::Tensor, T>) {
+    return value.defined() && value.is_floating_point() && value.scalar_type() != dtype;
+  } else if constexpr (TaughtByUser<T>) {
+    std::vector<at::Tensor> tensors;
+    append_tensors(value, tensors);
+    return any(tensors);
+  } else if constexpr (CastByUser<T>) {
+    return true;
+  } else if constexpr (TupleLike<T>) {
+    return std::apply([&](const auto&... parts) { return (needs_cast(parts, dtype) || ...); },
+                      value);
+  } else if constexpr (requires {
+                         { value.has_value() } -> std::same_as<bool>;
+                         *value;
+                       }) {
+    return value.has_value() && needs_cast(*value, dtype);
+  } else if constexpr (requires {
+                         value.key();
+                         value.value();
+                       }) {
+    return needs_cast(value.value(), dtype);
+  } else if constexpr (Range<T> && !std::is_convertible_v<const T&, std::string_view>) {
+    return any(value);
+  } else {
+    return false;
+  }
 }
 
 /// One argument on its way into a forward that was declared, or deduced, as `Argument` (T, T&,

@@ -93,7 +93,9 @@ at::Tensor matching_state(const SteppedLeaf& leaf, const at::Tensor& state, cons
                      state.scalar_type() == leaf.values.scalar_type(),
                  kInvalidArgument, leaf.place(), ": its state ", name, " is a ", state.toString(),
                  " of shape ", state.sizes(),
-                 "; it was made for other parameters (before sharding, or by another model)");
+                 "; it was made for other parameters: this optimizer has stepped before the model "
+                 "was sharded, or has loaded the state of another model. Make the optimizer after "
+                 "wrapping, or clear its state()");
   return same_layout(state, leaf.values) ? state : copy_in_layout_of(leaf.values, state);
 }
 

@@ -1,5 +1,7 @@
 // What autograd allows around a unit, and what must not pass in silence because a leaf is a slice.
 #include "convoy/base/check.h"
+#include "convoy/optim/adamw.h"
+#include "convoy/optim/sgd.h"
 #include "harness.h"
 #include "modules.h"
 #include "stack_runs.h"
@@ -168,6 +170,33 @@ TEST_CASE("C036: an optimizer that has stepped before wrapping throws at its nex
     }
     check(threw, "states of whole parameters must not be used with shards");
   });
+}
+
+TEST_CASE("C036: an optimizer of Convoy that has stepped before wrapping names the cause") {
+  const std::vector<MakeOptimizer> makers = {
+      [](std::vector<at::Tensor> all) { return std::make_unique<optim::AdamW>(std::move(all)); },
+      [](std::vector<at::Tensor> all) {
+        return std::make_unique<optim::SGD>(std::move(all),
+                                            optim::SGDOptions{.lr = 0.125, .momentum = 0.5});
+      }};
+  for (const MakeOptimizer& make : makers) {
+    ranks(2, [&](Rank& rank) {
+      Scale model(std::vector<std::int64_t>{64, 3});  // Each rank has a part.
+      const auto optimizer = make(model->parameters());
+      model(1.0).backward();
+      optimizer->step();
+      optimizer->zero_grad();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+      const auto before = model->weight.detach().clone();
+      model(2.0).backward();
+      check_throws(ErrorKind::kInvalidArgument, "has stepped before the model was sharded",
+                   [&] { optimizer->step(); });
+      check_same_bits(model->weight.detach(), before, "nothing is stepped");
+      optimizer->state().clear();  // What the message says.
+      optimizer->step();
+      check(!same_bits(model->weight.detach(), before), "stepped");
+    });
+  }
 }
 
 TEST_CASE("two steps, and an average kept beside them, in one write window") {

@@ -1,6 +1,8 @@
 // The walk over a unit's part of the graph, and the two kinds of hook.
 #include "backward_nodes.h"
 
+#include "recompute/made_here.h"
+
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <algorithm>
@@ -19,20 +21,24 @@ constexpr std::uint64_t kAccumulatorSequence = std::numeric_limits<std::uint64_t
 
 class NodeHook final : public torch::autograd::FunctionPreHook {
  public:
-  NodeHook(const Node& node, const void* owner, std::function<void(const Node&)> on_node)
-      : node_(node), owner_(owner), on_node_(std::move(on_node)) {}
+  NodeHook(std::shared_ptr<UnitRun> run, std::size_t index, const void* owner)
+      : run_(std::move(run)), index_(index), owner_(owner) {}
+  // The node is going, and its address may soon be another node's.
+  ~NodeHook() override { run_->nodes[index_] = nullptr; }
+  NodeHook(const NodeHook&) = delete;
+  NodeHook& operator=(const NodeHook&) = delete;
 
   const void* owner() const noexcept { return owner_; }
 
   variable_list operator()(const variable_list& gradients) override {
-    on_node_(node_);
+    run_->on_node(*run_, *run_->nodes[index_]);
     return gradients;
   }
 
  private:
-  const Node& node_;   // Owns this hook.
+  std::shared_ptr<UnitRun> run_;
+  std::size_t index_;  // Of the node that owns this hook.
   const void* owner_;  // Compared, never followed.
-  std::function<void(const Node&)> on_node_;
 };
 
 class AccumulatorHook final : public torch::autograd::FunctionPreHook {
@@ -54,7 +60,7 @@ GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first
   GraphPart part;
   std::unordered_set<const Node*> seen;
   const auto visit = [&](Node* node) {
-    if (node->sequence_nr() >= first_sequence && seen.insert(node).second) {
+    if (recompute::made_here_since(*node, first_sequence) && seen.insert(node).second) {
       part.nodes.push_back(node);
     }
   };
@@ -76,10 +82,14 @@ GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first
   return part;
 }
 
-void hook_node(Node& node, const void* owner, std::function<void(const Node&)> on_node) {
-  // Units end their forward inner first; gathers go outer first, as in forward.
-  auto& hooks = node.pre_hooks();
-  hooks.insert(hooks.begin(), std::make_unique<NodeHook>(node, owner, std::move(on_node)));
+void hook_run(const std::shared_ptr<UnitRun>& run, const std::vector<Node*>& nodes,
+              const void* owner) {
+  run->nodes.assign(nodes.begin(), nodes.end());
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    // Units end their forward inner first; gathers go outer first, as in forward.
+    auto& hooks = nodes[i]->pre_hooks();
+    hooks.insert(hooks.begin(), std::make_unique<NodeHook>(run, i, owner));
+  }
 }
 
 bool is_hooked_for(const Node& node, const void* owner) {

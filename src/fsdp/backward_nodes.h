@@ -17,13 +17,15 @@ namespace convoy::fsdp {
 /// Not on the outputs' grad_fn alone: with several outputs, with a unit that passes its input
 /// through, or with a tensor that left the unit another way, that hook fires twice, on the wrong
 /// node or never. Instead every node that the unit's forward created gets a hook: those reachable
-/// from the outputs whose sequence number is not below the one noted before forward. Accumulators
-/// carry UINT64_MAX and get their own hook once.
+/// from the outputs that this thread has made since forward began. Accumulators get their own hook
+/// once.
 
 /// One run of one unit's forward, as its graph remembers it.
 struct UnitRun {
   std::size_t unit = 0;
-  std::vector<const Node*> nodes;  ///< Compared, never followed: nodes may be gone.
+  /// Called each time a backward reaches one of the nodes, before it runs.
+  std::function<void(UnitRun&, const Node&)> on_node;
+  std::vector<const Node*> nodes;  ///< Null where a node is gone.
   std::uint64_t backward = 0;      ///< The backward in which it was seen last.
 };
 
@@ -46,12 +48,14 @@ struct GraphPart {
   std::vector<AccumulatorEdge> accumulator_edges;
 };
 
-/// Walks from `outputs` over the nodes whose sequence number is at least `first_sequence`.
+/// Walks from `outputs` over the nodes that this thread has made since its sequence number was
+/// `first_sequence`.
 GraphPart walk_graph(const std::vector<at::Tensor>& outputs, std::uint64_t first_sequence);
 
-/// Calls `on_node` each time a backward reaches `node`, before it runs and before what was hooked
-/// earlier. Owned by the node. `owner` stands for the unit whose forward created the node.
-void hook_node(Node& node, const void* owner, std::function<void(const Node&)> on_node);
+/// Lists `nodes` in `run` for as long as they live, and has run->on_node called when a backward
+/// reaches one, before what was hooked earlier. The nodes own the run. `owner` stands for the unit.
+void hook_run(const std::shared_ptr<UnitRun>& run, const std::vector<Node*>& nodes,
+              const void* owner);
 /// Whether `node` was hooked for `owner`.
 bool is_hooked_for(const Node& node, const void* owner);
 

@@ -47,7 +47,7 @@ std::optional<std::string> Gatherer::written(std::size_t unit) const {
   return groups_[unit].tripwire().changed(groups_[unit].param());
 }
 
-void Gatherer::require_unwritten(std::size_t unit) const {
+void Gatherer::require_unwritten(std::size_t unit) {
   const auto name = written(unit);
   if (!name) return;
   const Error error(
@@ -57,7 +57,11 @@ void Gatherer::require_unwritten(std::size_t unit) const {
              "and before the next forward (step the optimizer there, before any evaluation), or "
              "inside fsdp.edit()"),
       comm_.rank());
-  if (comm_.size() > 1) comm_.abort(error);
+  if (comm_.size() > 1) {
+    comm_.abort(error);
+  } else {
+    leave(/*all_have_left=*/true);  // Nobody else reads: what was written counts from now on.
+  }
   throw error;
 }
 
@@ -158,11 +162,15 @@ void Gatherer::abandon_ahead() {
   }
 }
 
-void Gatherer::begin_model() {
+void Gatherer::require_working() const {
   if (const auto failure = comm_.failure()) {
     throw Error(ErrorKind::kFailed, concat("FSDP: the communicator has failed: ", failure->what()),
                 failure->rank());
   }
+}
+
+void Gatherer::begin_model() {
+  require_working();
   abandon_ahead();
   order_.begin_model();
 }

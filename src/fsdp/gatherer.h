@@ -26,10 +26,14 @@ class Gatherer {
 
   WriteWindow& window() noexcept { return window_; }
   ForwardOrder& order() noexcept { return order_; }
+  const ForwardOrder& order() const noexcept { return order_; }
   const GatherOptions& options() const noexcept { return options_; }
 
-  /// The outermost forward begins or has ended: nothing gathered ahead outlives it. Error: kFailed
-  /// where the communicator has failed.
+  /// Throws kFailed where the communicator has failed.
+  void require_working() const;
+  /// The outermost forward begins, or has ended in whatever way: nothing gathered ahead outlives
+  /// it. Waits, so that what is begun ahead stays a collective of all ranks. begin_model throws as
+  /// require_working does.
   void begin_model();
   void end_model() { abandon_ahead(); }
   /// Makes a unit full for its forward and starts on the unit that is likely to be next, unless
@@ -84,7 +88,7 @@ class Gatherer {
   void abandon_ahead();
   bool has_room_ahead() const;
   bool is_around(std::size_t outer, std::size_t inner) const;
-  void require_unwritten(std::size_t unit) const;
+  void require_unwritten(std::size_t unit);
 
   std::vector<ParamGroup>& groups_;
   Communicator& comm_;

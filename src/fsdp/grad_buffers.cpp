@@ -15,8 +15,8 @@ void GradBufferLease::give_back() noexcept {
 }
 
 GradBufferPool::GradBufferPool(Communicator& comm, const std::vector<std::int64_t>& numels,
-                               at::ScalarType dtype)
-    : comm_(comm), dtype_(dtype) {
+                               at::ScalarType dtype, bool leaves_own)
+    : comm_(comm), dtype_(dtype), leaves_own_(leaves_own) {
   free_.reserve(numels.size());
   for (const std::int64_t numel : numels) {
     free_.push_back(comm.allocate(numel, dtype, {.tag = "FSDP: gradient buffer"}));
@@ -33,7 +33,8 @@ GradBufferLease GradBufferPool::try_take(std::int64_t numel) {
   at::Tensor whole = std::move(*best);
   free_.erase(best);
   at::Tensor used = whole.narrow(0, 0, numel);
-  const ElementRange own = comm_.own_part(OpKind::kReduceScatter, used);
+  const ElementRange own =
+      leaves_own_ ? comm_.own_part(OpKind::kReduceScatter, used) : ElementRange{};
   return {shared_from_this(), std::move(whole), std::move(used), own};
 }
 

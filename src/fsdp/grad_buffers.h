@@ -51,8 +51,10 @@ class GradBufferLease {
 /// Thread rule: the thread that runs backward.
 class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
  public:
-  /// Collective: one buffer for each entry of `numels`. `comm` outlives the pool.
-  GradBufferPool(Communicator& comm, const std::vector<std::int64_t>& numels, at::ScalarType dtype);
+  /// Collective: one buffer for each entry of `numels`. `comm` outlives the pool. `leaves_own` lets
+  /// leases name what only this rank reads, which need not be copied into them.
+  GradBufferPool(Communicator& comm, const std::vector<std::int64_t>& numels, at::ScalarType dtype,
+                 bool leaves_own);
 
   /// The smallest free buffer of at least `numel` elements, or an empty lease.
   GradBufferLease try_take(std::int64_t numel);
@@ -67,6 +69,7 @@ class GradBufferPool : public std::enable_shared_from_this<GradBufferPool> {
  private:
   Communicator& comm_;
   at::ScalarType dtype_;
+  bool leaves_own_;
   std::int64_t bytes_ = 0;
   std::vector<at::Tensor> free_;
 };
@@ -80,5 +83,9 @@ std::vector<std::int64_t> plan_grad_buffers(const std::vector<std::int64_t>& uni
 
 /// With private gathers, where memory is what counts, one fewer: a late peer makes this rank wait.
 inline std::size_t grad_buffer_turns(bool shared_gather) { return shared_gather ? 3 : 2; }
+
+/// With private gathers every gradient is copied into its buffer and let go of: one that stayed
+/// until its unit is reduced would be held beside the place that is kept for it.
+inline bool leaves_own_gradients(bool shared_gather) { return shared_gather; }
 
 }  // namespace convoy::fsdp

@@ -23,6 +23,7 @@ PlannedLayouts plan_layouts(const torch::nn::Module& model, int world, const Opt
   CONVOY_REQUIRE(world >= 1, kInvalidArgument, "FSDP: a plan for ", world, " ranks");
   UnitPlan plan = plan_units(model, options.wrap, options.ignored,
                              {.misses = true, .meta = true, .wrapped = false});
+  require_kept_units(plan, options.reshard_after_forward);
   PrecisionPlan precision = plan_precision(model, plan, options.mixed_precision);
   std::vector<FlatLayout> layouts;
   for (const PlannedUnit& unit : plan.units) layouts.push_back(layout_of(unit, world));
@@ -38,20 +39,23 @@ std::int64_t bytes_of(at::ScalarType dtype, std::int64_t numel) {
   return static_cast<std::int64_t>(c10::elementSize(dtype)) * numel;
 }
 
-// The root and the two largest units besides, each with its frozen part.
-std::int64_t full_bytes_at_most(const PlannedLayouts& planned) {
-  std::int64_t root = 0;
+// The root, the units that stay until backward, and the two largest of the others, each with its
+// frozen part.
+std::int64_t full_bytes_at_most(const PlannedLayouts& planned,
+                                const ReshardAfterForward& reshards) {
+  std::int64_t stay = 0;
   std::vector<std::int64_t> others(planned.plan.units.size());
   for (std::size_t u = 0; u < planned.layouts.size(); ++u) {
     const PlannedUnit& unit = planned.plan.units[u];
     const std::size_t main = unit.part_of >= 0 ? static_cast<std::size_t>(unit.part_of) : u;
     const std::int64_t bytes =
         bytes_of(planned.precision.units[u].compute_dtype, planned.layouts[u].total_numel());
-    (planned.plan.units[main].is_root ? root : others[main]) += bytes;
+    const PlannedUnit& owner = planned.plan.units[main];
+    (owner.is_root || !reshards(owner.key()) ? stay : others[main]) += bytes;
   }
   std::sort(others.begin(), others.end(), std::greater<>());
   others.resize(std::max<std::size_t>(others.size(), 2));
-  return root + others[0] + others[1];
+  return stay + others[0] + others[1];
 }
 
 MemoryPlan memory_of(const PlannedLayouts& planned, const torch::nn::Module& model, int rank,
@@ -73,7 +77,9 @@ MemoryPlan memory_of(const PlannedLayouts& planned, const torch::nn::Module& mod
   for (const auto& buffer : model.named_buffers()) {
     memory.buffers += static_cast<std::int64_t>(buffer.value().nbytes());
   }
-  if (!options.shared_gather) memory.full_parameters = full_bytes_at_most(planned);
+  if (!options.shared_gather) {
+    memory.full_parameters = full_bytes_at_most(planned, options.reshard_after_forward);
+  }
   std::vector<std::int64_t> numels;
   std::vector<bool> fills_long(layouts.size());
   for (std::size_t u = 0; u < layouts.size(); ++u) {

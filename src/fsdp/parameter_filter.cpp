@@ -1,9 +1,8 @@
-// The rules by which parameters are chosen, and the units that keep theirs.
+// The rules by which parameters are chosen.
 #include "convoy/fsdp/parameter_filter.h"
 
 #include "convoy/base/check.h"
 #include "convoy/fsdp/policy.h"
-#include "convoy/fsdp/reshard_after_forward.h"
 
 namespace convoy::fsdp {
 
@@ -13,12 +12,6 @@ ParameterFilter parameters_named(std::string pattern) {
                           .matches = [pattern](const std::string& name, const at::Tensor&) {
                             return name_matches(pattern, name);
                           }});
-}
-
-ReshardAfterForward keep_after_forward(std::string pattern) {
-  return ReshardAfterForward([pattern = std::move(pattern)](const std::string& unit) {
-    return !name_matches(pattern, unit);
-  });
 }
 
 ParameterFilter parameters_if(

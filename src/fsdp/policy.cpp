@@ -1,7 +1,8 @@
-// The rules by which units are chosen, how they are joined, and the name patterns.
+// The rules by which units are chosen and kept, how they are joined, and the name patterns.
 #include "convoy/fsdp/policy.h"
 
 #include "convoy/base/check.h"
+#include "convoy/fsdp/reshard_after_forward.h"
 #include "convoy/fsdp/unit_behaviour.h"
 
 #include <algorithm>
@@ -103,6 +104,14 @@ WrapPolicy wrap_units_if(
                        return candidate.is_unit && !candidate.name.empty() &&
                               chooses(candidate.name, candidate.module);
                      }});
+}
+
+ReshardAfterForward ReshardAfterForward::keeping(std::string pattern) {
+  CONVOY_REQUIRE(!pattern.empty(), kInvalidArgument, "keep_after_forward: the pattern is empty");
+  ReshardAfterForward choice(
+      [pattern](const std::string& unit) { return !name_matches(pattern, unit); });
+  choice.kept_pattern_ = std::move(pattern);
+  return choice;
 }
 
 WrapPolicy wrap_every_unit() {

@@ -123,9 +123,10 @@ void ShardedModel::attach_storage(const UnitPlan& plan, const PrecisionPlan& pre
     numels.push_back(group.trainable() ? group.param().layout().total_numel() : 0);
     if (group.parent() >= 0) fills_long[static_cast<std::size_t>(group.parent())] = true;
   }
-  const std::size_t turns = grad_buffer_turns(gatherer_->options().shared);
-  pool_ = std::make_shared<GradBufferPool>(*comm_, plan_grad_buffers(numels, fills_long, turns),
-                                           precision.reduce_dtype);
+  const bool shared = gatherer_->options().shared;
+  pool_ = std::make_shared<GradBufferPool>(
+      *comm_, plan_grad_buffers(numels, fills_long, grad_buffer_turns(shared)),
+      precision.reduce_dtype, leaves_own_gradients(shared));
   flags_ = comm_->allocate(flag_count, at::kLong, {.tag = "FSDP: end of backward"});
   for (std::size_t u = 0; u < groups_.size(); ++u) {
     groups_[u].attach(std::move(storages[u]), precision.units[u], pool_);
@@ -136,6 +137,7 @@ std::shared_ptr<ShardedModel> ShardedModel::create(torch::nn::Module& model, Com
                                                    const Options& options) {
   CONVOY_REQUIRE(comm != nullptr, kInvalidArgument, "FSDP: the communicator is null");
   UnitPlan plan = plan_units(model, options.wrap, options.ignored);
+  require_kept_units(plan, options.reshard_after_forward);
   const PrecisionPlan precision = plan_precision(model, plan, options.mixed_precision);
   auto description = describe_for_comparison(plan, model, options);
   for (auto& line : describe_for_comparison(precision, plan)) {
@@ -192,12 +194,10 @@ void ShardedModel::finish_forward(const ForwardRun& run, const std::vector<at::T
   if (nodes.empty()) return;
   const auto record = std::make_shared<UnitRun>();
   record->unit = run.unit;
-  record->nodes.assign(nodes.begin(), nodes.end());
-  for (Node* node : nodes) {
-    hook_node(*node, &groups_[run.unit], [model = shared_from_this(), record](const Node& reached) {
-      model->on_node(*record, reached);
-    });
-  }
+  record->on_node = [model = shared_from_this()](UnitRun& own, const Node& reached) {
+    model->join_backward().on_node(own, reached);
+  };
+  hook_run(record, nodes, &groups_[run.unit]);
 }
 
 void ShardedModel::abandon_forward(const ForwardRun& run) noexcept { runs_->abandon(run); }
@@ -229,8 +229,6 @@ BackwardPass& ShardedModel::join_backward() {
   }
   return *backward_;
 }
-
-void ShardedModel::on_node(UnitRun& run, const Node& node) { join_backward().on_node(run, node); }
 
 bool ShardedModel::on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient) {
   CONVOY_REQUIRE(backward_thread_.load() == std::this_thread::get_id(), kMisuse,

@@ -88,7 +88,6 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
   void attach_storage(const UnitPlan& plan, const PrecisionPlan& precision);
   void take_accumulators(std::size_t unit);
   BackwardPass& join_backward();
-  void on_node(UnitRun& run, const Node& node);
   bool on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient);
   void finish_backward();
   /// A span of category "compute", of one unit or of the whole model.
@@ -96,6 +95,10 @@ class ShardedModel : public std::enable_shared_from_this<ShardedModel> {
                      std::int64_t end_ns) const;
   void abandon_backward() noexcept;
   void require_idle(const char* operation) const;
+  /// As require_idle, for what comes between steps, which finds no gather on its way: one that a
+  /// forward had begun ahead before it threw is dropped. Error also: kFailed where the communicator
+  /// has failed.
+  void begin_between(const char* operation);
   void require_no_scope(const std::string& operation) const;
   void require_sharded(const char* operation) const;
   std::vector<std::size_t> units_named(const std::string& pattern, bool recurse) const;

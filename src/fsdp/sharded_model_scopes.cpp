@@ -16,6 +16,12 @@ void ShardedModel::require_idle(const char* operation) const {
   require_no_scope(operation);
 }
 
+void ShardedModel::begin_between(const char* operation) {
+  require_idle(operation);
+  gatherer_->require_working();
+  gatherer_->end_model();
+}
+
 void ShardedModel::require_no_scope(const std::string& operation) const {
   CONVOY_REQUIRE(!summoned_, kMisuse, "FSDP: ", operation,
                  " inside a summon_full_params scope of the model; end the scope first");
@@ -42,14 +48,21 @@ std::vector<std::size_t> ShardedModel::units_named(const std::string& pattern, b
                              static_cast<std::size_t>(group.parent())) != units.end();
     if (named || inside) units.push_back(u);
   }
-  CONVOY_REQUIRE(!units.empty(), kInvalidArgument, "FSDP: no unit is named '", pattern, "'");
+  if (units.empty()) {
+    std::vector<std::string> names;
+    for (const ParamGroup& group : groups_) {
+      if (group.part_of() < 0 && !group.is_root()) names.push_back(group.name());
+    }
+    throw Error(ErrorKind::kInvalidArgument,
+                concat("FSDP: no unit is named '", pattern, "'", known_units(pattern, names)));
+  }
   return units;
 }
 
 void ShardedModel::announce(const char* call) { comm_->barrier({.tag = call})->wait(); }
 
 void ShardedModel::with_full(std::size_t group, const std::function<void()>& read) {
-  require_idle("reading full parameters");
+  begin_between("reading full parameters");
   const std::size_t unit = main_part(groups_, group);
   const bool was_full = groups_[unit].state() == UnitState::kFull;
   const auto end = [&] {
@@ -71,39 +84,39 @@ void ShardedModel::replace_values(std::size_t unit, const at::Tensor& values) {
 }
 
 void ShardedModel::settle() {
-  require_idle("settle()");
+  begin_between("settle()");
   gatherer_->settle();
 }
 
 void ShardedModel::begin_edit() {
-  require_idle("edit()");
+  begin_between("edit()");
   require_sharded("edit()");
   gatherer_->leave(/*all_have_left=*/false);
 }
 
 void ShardedModel::unshard(const std::string& pattern) {
-  require_idle("unshard()");
+  begin_between("unshard()");
   const auto units = units_named(pattern, /*recurse=*/false);
   announce("FSDP: unshard()");
   for (const std::size_t unit : units) gatherer_->for_use(unit);
 }
 
 void ShardedModel::reshard(const std::string& pattern) {
-  require_idle("reshard()");
+  begin_between("reshard()");
   for (const std::size_t unit : units_named(pattern, /*recurse=*/false)) {
     if (groups_[unit].state() == UnitState::kFull) gatherer_->reshard(unit);
   }
 }
 
 void ShardedModel::set_reshards(const std::string& pattern, bool reshards) {
-  require_idle("set_reshard_after_forward()");
+  begin_between("set_reshard_after_forward()");
   for (const std::size_t unit : units_named(pattern, /*recurse=*/false)) {
     gatherer_->set_reshards(unit, reshards);
   }
 }
 
 void ShardedModel::summon(const SummonOptions& options) {
-  require_idle("summon_full_params");
+  begin_between("summon_full_params");
   require_sharded("summon_full_params");
   const auto units = units_named(options.units, options.recurse);
   announce("FSDP: summon_full_params");

@@ -2,6 +2,7 @@
 #include "unit_choice.h"
 
 #include "convoy/base/check.h"
+#include "convoy/base/suggest.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -48,6 +49,11 @@ std::string shown(const std::string& path) { return path.empty() ? kRootName : p
 std::string parent_path(const std::string& path) {
   const auto dot = path.rfind('.');
   return dot == std::string::npos ? std::string() : path.substr(0, dot);
+}
+
+std::string known_units(const std::string& pattern, const std::vector<std::string>& names) {
+  return concat("; the units of this model are ", names.empty() ? "none" : quoted_list(names),
+                did_you_mean(pattern, names));
 }
 
 std::string quoted_list(const std::vector<std::string>& names) {

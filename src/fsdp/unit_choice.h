@@ -48,6 +48,10 @@ UnitChoice choose_units(const torch::nn::Module& model, const WrapPolicy& policy
 /// Error: kInvalidArgument naming the rule that matches no unit, or the policy that chooses none.
 void require_hits(const UnitChoice& choice, const WrapPolicy& policy);
 
+/// "; the units of this model are 'a' and 7 more; did you mean 'a'?", to be put behind an error
+/// about `pattern`, which is none of `names`.
+std::string known_units(const std::string& pattern, const std::vector<std::string>& names);
+
 /// "'a', 'b' and 7 more".
 std::string quoted_list(const std::vector<std::string>& names);
 

@@ -80,8 +80,8 @@ void UnitGradients::take(std::size_t index, const at::Tensor& gradient) {
   // Somebody else who holds it may change it in place before it is read, as a hook may; the copied
   // part would not follow.
   const bool as_here = is_sole_holder(gradient) && gradient.layout() == at::kStrided &&
-                       gradient.is_contiguous() &&
-                       gradient.scalar_type() == buffer.scalar_type() && !gradient.is_neg();
+                       gradient.is_contiguous() && gradient.scalar_type() == buffer.scalar_type() &&
+                       !gradient.is_neg();
   if (as_here) {
     stayed_[index] = copy_but_own(buffer, at.start, gradient.detach().view({-1}), buffer_.own());
   } else {
@@ -174,7 +174,9 @@ ReduceInFlight UnitGradients::begin_reduce(Communicator& comm, std::string tag) 
   flight.input = std::move(buffer_);
   OwnValues own;
   for (OwnPiece& piece : stayed_) {
-    if (piece.values.defined()) own.push_back(std::exchange(piece, {}));
+    if (!piece.values.defined()) continue;
+    reducing_bytes_ += static_cast<std::int64_t>(piece.values.storage().nbytes());
+    own.push_back(std::exchange(piece, {}));
   }
   // Places ascend with the leaves, so the pieces do.
   flight.work = comm.reduce_scatter(flight.output, flight.input.tensor(), ReduceOp::kAvg,
@@ -201,6 +203,7 @@ ReduceInFlight UnitGradients::begin_late_reduce(Communicator& comm) {
 
 void UnitGradients::finish_reduce(ReduceInFlight flight) {
   flight.work->wait();
+  reducing_bytes_ = 0;
   if (flight.adds) {
     reduced_.add_(flight.output);
   } else if (flight.output.scalar_type() != dtype_) {
@@ -242,6 +245,7 @@ void UnitGradients::set_placeholders() {
 
 void UnitGradients::abandon() noexcept {
   buffer_ = {};
+  reducing_bytes_ = 0;
   stayed_.assign(stayed_.size(), {});
   local_.clear();
   late_.clear();
@@ -249,7 +253,10 @@ void UnitGradients::abandon() noexcept {
 }
 
 std::int64_t UnitGradients::local_bytes() const noexcept {
-  std::int64_t bytes = 0;
+  std::int64_t bytes = reducing_bytes_;
+  for (const OwnPiece& piece : stayed_) {
+    if (piece.values.defined()) bytes += static_cast<std::int64_t>(piece.values.storage().nbytes());
+  }
   if (local_.buffer.defined()) bytes += static_cast<std::int64_t>(local_.buffer.nbytes());
   if (late_.buffer.defined()) bytes += static_cast<std::int64_t>(late_.buffer.nbytes());
   return bytes;

@@ -25,13 +25,13 @@ struct ReduceInFlight {
 /// Note [Where gradients are]
 /// A gradient that arrives is copied once, into its place in a full buffer on loan from the pool,
 /// and never touches the leaf: the hook before AccumulateGrad takes it. What lies in this rank's
-/// own slice, where no other rank reads, is not even copied: the reduction reads it where it is.
-/// Full buffers are in the pool's dtype, the one that gradients are reduced in; gradients on the
-/// leaves are in the leaves'. When the unit is complete the buffer is reduced into this rank's
-/// slice. Gradients of a backward under no_sync stay in a full buffer of the unit's own (`local_`),
-/// and the leaves carry placeholders: a gradient that cannot be stepped with (its shape fits no
-/// leaf) and whose loss or zeroing tells that the user dropped it. Thread rule: the thread that
-/// runs backward.
+/// own slice, where no other rank reads, is not even copied (see leaves_own_gradients): the
+/// reduction reads it where it is, and the whole gradient lives until then. Full buffers are in the
+/// pool's dtype, the one that gradients are reduced in; gradients on the leaves are in the leaves'.
+/// When the unit is complete the buffer is reduced into this rank's slice. Gradients of a backward
+/// under no_sync stay in a full buffer of the unit's own (`local_`), and the leaves carry
+/// placeholders: a gradient that cannot be stepped with (its shape fits no leaf) and whose loss or
+/// zeroing tells that the user dropped it. Thread rule: the thread that runs backward.
 class UnitGradients {
  public:
   /// `dtype` is the leaves'.
@@ -66,7 +66,7 @@ class UnitGradients {
   /// Drops everything of a backward that failed.
   void abandon() noexcept;
 
-  /// Bytes of full-size gradients held outside of the pool.
+  /// Bytes of full-size gradients held outside of the pool: by this unit, or for its reduction.
   std::int64_t local_bytes() const noexcept;
 
  private:
@@ -100,7 +100,8 @@ class UnitGradients {
   std::vector<bool> in_buffer_;   ///< Leaf has a value in buffer_.
   std::vector<OwnPiece> stayed_;  ///< By leaf: what is read from the gradient itself.
   std::vector<bool> used_;        ///< Leaf got a gradient in this backward or under no_sync before.
-  Filled local_;                  ///< Accumulated under no_sync.
+  std::int64_t reducing_bytes_ = 0;  ///< Of gradients that the reduction on its way reads in place.
+  Filled local_;                     ///< Accumulated under no_sync.
   Filled late_;
   at::Tensor reduced_;  ///< Output of this backward's reduction.
   std::vector<at::Tensor> placeholders_;

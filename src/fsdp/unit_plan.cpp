@@ -244,4 +244,18 @@ UnitPlan plan_units(const torch::nn::Module& model, const WrapPolicy& policy,
   return Planner(model, policy, ignored, allowance).run();
 }
 
+void require_kept_units(const UnitPlan& plan, const ReshardAfterForward& reshards) {
+  const std::string& pattern = reshards.kept_pattern();
+  if (pattern.empty()) return;
+  std::vector<std::string> names;
+  for (const PlannedUnit& unit : plan.units) {
+    if (unit.part_of < 0 && !unit.is_root) names.push_back(unit.key());
+  }
+  const bool any = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return name_matches(pattern, name);
+  });
+  CONVOY_REQUIRE(any, kInvalidArgument, "FSDP: keep_after_forward(\"", pattern,
+                 "\") matches no unit", known_units(pattern, names));
+}
+
 }  // namespace convoy::fsdp

@@ -3,6 +3,7 @@
 
 #include "convoy/fsdp/parameter_filter.h"
 #include "convoy/fsdp/policy.h"
+#include "convoy/fsdp/reshard_after_forward.h"
 #include "convoy/fsdp/unit_behaviour.h"
 #include "parameter_checks.h"
 #include "unit_choice.h"
@@ -74,5 +75,8 @@ struct PlanAllowance {
 /// of float32 or float64 (the same for all) or has a gradient.
 UnitPlan plan_units(const torch::nn::Module& model, const WrapPolicy& policy,
                     const ParameterFilter& ignored = {}, PlanAllowance allowance = {});
+
+/// Error: kInvalidArgument if `reshards` is to keep units by a pattern that matches none of `plan`.
+void require_kept_units(const UnitPlan& plan, const ReshardAfterForward& reshards);
 
 }  // namespace convoy::fsdp

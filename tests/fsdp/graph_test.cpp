@@ -291,4 +291,42 @@ TEST_CASE("stepping between forward and backward is torch's own error") {
   });
 }
 
+TEST_CASE("a forward in a fresh thread tells its own graph from what came before") {
+  for (const bool shared : {true, false}) {
+    const auto run = [](torch::nn::Sequential& model, int rank) {
+      auto first = model[0]->as<Layer>()->forward(stack_input(rank, 0));
+      for (int i = 0; i < 10; ++i) first = first.sin();
+      torch::Tensor second;
+      std::exception_ptr failure;
+      std::thread([&] {
+        at::set_num_threads(1);
+        try {
+          second = model[1]->as<Layer>()->forward(first);
+        } catch (...) {
+          failure = std::current_exception();
+        }
+      }).join();
+      if (failure) std::rethrow_exception(failure);
+      second.square().mean().backward();
+    };
+    const auto make = [] {
+      torch::nn::Sequential model{Layer(), Layer()};
+      seed_parameters(*model, 3);
+      return model;
+    };
+    torch::nn::Sequential plain = make();
+    mean_gradients(plain->parameters(), 2, [&](int rank) { run(plain, rank); });
+    ranks(2, [&](Rank& rank) {
+      torch::nn::Sequential model = make();
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      run(model, rank.rank());
+      for (const ShardSpan& span : fsdp.shard_spans()) {
+        const auto whole = plain->named_parameters()[span.name].grad();
+        check_same_bits(span.leaf.grad().flatten(),
+                        whole.flatten().narrow(0, span.begin, span.numel), span.name);
+      }
+    });
+  }
+}
+
 }  // namespace convoy

@@ -1,4 +1,5 @@
 // Private gathers: at most two non-root units are in memory at any time, and none when idle.
+#include "convoy/fsdp/model_plan.h"
 #include "harness.h"
 #include "modules.h"
 #include "support/catch.h"
@@ -161,7 +162,7 @@ TEST_CASE("tracked bytes of a rank stay within 16 P/N, the root and two units wi
       bool stepped = false;
       *look = [&] {
         // The slices of gradients stay from step to step, whether leaves show them or not.
-        std::int64_t bytes = fsdp.gradient_buffer_bytes();
+        std::int64_t bytes = fsdp.gradient_buffer_bytes() + fsdp.local_gradient_bytes();
         const std::int64_t slices = stepped ? 4 : 2;  // parameter, gradient, two of Adam
         for (const auto& one : fsdp.units()) {
           bytes += slices * one.shard_bytes + one.resident_bytes;
@@ -177,6 +178,24 @@ TEST_CASE("tracked bytes of a rank stay within 16 P/N, the root and two units wi
       check(most <= bound, concat(most, " bytes, allowed ", bound));
       // Whether a unit gathered ahead is there at a look depends on how late the peers are.
       check(most > bound - 2 * unit - 2 * root, concat("a bound far off: ", most, " of ", bound));
+    });
+  }
+}
+
+TEST_CASE("gradients that stay in place take at most what their buffers take") {
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      auto look = std::make_shared<std::function<void()>>([] {});
+      WatchedModel model(look);
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      std::int64_t most = 0;
+      *look = [&] { most = std::max(most, fsdp.local_gradient_bytes()); };
+      for (int step = 0; step < 3; ++step) {
+        model(torch::randn({2, 7, 96})).square().mean().backward();
+        check_equal(fsdp.local_gradient_bytes(), std::int64_t{0}, "after backward");
+      }
+      check(most <= fsdp.gradient_buffer_bytes(), concat(most, " bytes stay"));
+      check_equal(most > 0, shared, "some stay where gathers are shared");
     });
   }
 }
@@ -208,6 +227,30 @@ TEST_CASE("without resharding after forward the units stay until backward") {
     loss.backward();
     check_equal(resident_units(fsdp), 0, "after backward");
   });
+}
+
+TEST_CASE("the plan counts units that stay gathered after forward") {
+  const std::vector<ReshardAfterForward> choices = {
+      false, keep_after_forward("block?"),
+      ReshardAfterForward(std::function<bool(const std::string&)>(
+          [](const std::string& unit) { return unit == "block5"; }))};
+  for (const ReshardAfterForward& choice : choices) {
+    ranks(2, [&](Rank& rank) {
+      auto look = std::make_shared<std::function<void()>>([] {});
+      WatchedModel model(look);
+      const fsdp::Options options{.reshard_after_forward = choice, .shared_gather = false};
+      const auto planned = fsdp::plan_memory(*model, 2, rank.rank(), options).full_parameters;
+      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), options);
+      std::int64_t most = 0;
+      *look = [&] {
+        std::int64_t bytes = 0;
+        for (const auto& unit : fsdp.units()) bytes += unit.resident_bytes;
+        most = std::max(most, bytes);
+      };
+      model(torch::randn({2, 7, 96})).square().mean().backward();
+      check(20 * std::abs(planned - most) <= most, concat("planned ", planned, ", was ", most));
+    });
+  }
 }
 
 TEST_CASE("shared gathers keep no full parameters of their own") {

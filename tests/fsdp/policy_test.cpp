@@ -1,4 +1,5 @@
 // Policies: joined, by size and by function, groups of blocks, tied weights, and what a plan tells.
+#include "convoy/fsdp/full_params.h"
 #include "convoy/fsdp/model_helpers.h"
 #include "convoy/fsdp/model_plan.h"
 #include "harness.h"
@@ -280,6 +281,36 @@ TEST_CASE("a plan before wrapping says what wrapping does") {
       });
     }
   }
+}
+
+TEST_CASE("a pattern for resharding that matches no unit is an error with the nearest name") {
+  const fsdp::Options options{.reshard_after_forward = keep_after_forward("block.2")};
+  TinyGpt model;
+  check_throws(ErrorKind::kInvalidArgument, "keep_after_forward(\"block.2\") matches no unit",
+               [&] { (void)fsdp::plan_model(*model, 2, options); });
+  for (const bool shared : {true, false}) {
+    ranks(2, [&](Rank& rank) {
+      TinyGpt own;
+      auto wrapped = options;
+      wrapped.shared_gather = shared;
+      const auto error = check_throws(ErrorKind::kInvalidArgument, "matches no unit", [&] {
+        FullyShardedDataParallel fsdp(own, rank.comm_ptr(), wrapped);
+      });
+      check(std::string(error.what()).find("did you mean 'blocks.2'") != std::string::npos,
+            error.what());
+      wrapped.reshard_after_forward = keep_after_forward("blocks.2");
+      FullyShardedDataParallel fsdp(own, rank.comm_ptr(), wrapped);
+      for (const auto& call : std::vector<std::function<void()>>{
+               [&] { fsdp.set_reshard_after_forward(false, "block.1"); },
+               [&] { fsdp.unshard("block.1"); }, [&] { fsdp.reshard("block.1"); },
+               [&] { const auto scope = summon_full_params(fsdp, {.units = "block.1"}); }}) {
+        const auto miss = check_throws(ErrorKind::kInvalidArgument, "'block.1'", call);
+        check(std::string(miss.what()).find("did you mean 'blocks.1'") != std::string::npos,
+              miss.what());
+      }
+    });
+  }
+  check_throws(ErrorKind::kInvalidArgument, "pattern is empty", [] { keep_after_forward(""); });
 }
 
 }  // namespace convoy

@@ -13,8 +13,9 @@ struct MemoryPlan {
   std::int64_t gradients = 0;   ///< As the optimizer finds them.
   std::int64_t optimizer = 0;   ///< Its state tensors.
   std::int64_t buffers = 0;     ///< Of the module.
-  /// Gathered parameters when most are: the root and the two largest units. 0 where gathers are
-  /// shared: then the ranks of a machine read each other's shards.
+  /// Gathered parameters when most are: the root, units that stay gathered after forward, and the
+  /// two largest of the others. 0 where gathers are shared: then the ranks of a machine read each
+  /// other's shards.
   std::int64_t full_parameters = 0;
   /// Copies of the parameters in the lower dtype of mixed precision that are kept all the time.
   std::int64_t cast_parameters = 0;

@@ -105,7 +105,8 @@ class FullySharded {
   /// Bytes of parameters in Options::mixed_precision's lower dtype that this rank holds all the
   /// time, beside its float32 shards: 0 without mixed precision.
   std::int64_t cast_parameter_bytes() const noexcept;
-  /// Bytes of full-size gradients kept under no_sync, now.
+  /// Bytes of full-size gradients outside of the gradient buffers, now: those kept under no_sync,
+  /// and, in a backward with shared gathers, those that are read where autograd has put them.
   std::int64_t local_gradient_bytes() const noexcept;
 
   /// The module as it was given.

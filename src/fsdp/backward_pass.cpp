@@ -1,4 +1,4 @@
-// Counts what arrives, launches reductions in order, and delivers at the end.
+// Counts what arrives and launches reductions in order.
 #include "backward_pass.h"
 
 #include "convoy/base/check.h"
@@ -26,6 +26,8 @@ BackwardPass::BackwardPass(BackwardSetup setup, std::uint64_t number, bool synch
   look_at_graph();
   if (kind_ == Kind::kInputsOnly) return;
   for (ParamGroup& group : setup_.groups) group.gradients().begin();
+  const auto& ended = setup_.gatherer.order().ended();
+  if (!setup_.gatherer.options().shared) route_.assign(ended.rbegin(), ended.rend());
 }
 
 void BackwardPass::look_at_graph() {
@@ -118,7 +120,7 @@ bool BackwardPass::complete(std::size_t unit) const {
   if (reenters_) {
     return progress.arrived == progress.trainable && is_past(unit);
   }
-  return progress.expected > 0 && progress.arrived >= progress.expected;
+  return progress.expected > 0 ? progress.arrived >= progress.expected : progress.passed;
 }
 
 // All gradients that will come have come, to a parameter thawed since wrapping as well.
@@ -132,7 +134,49 @@ bool BackwardPass::may_give_up(std::size_t main) const {
 
 bool BackwardPass::may_launch(std::size_t unit) const {
   if (progress_[unit].trainable == 0 || complete(unit)) return true;
-  return !reenters_ && progress_[unit].expected == 0;
+  return !reenters_ && progress_[unit].expected == 0 && !is_ahead(unit);
+}
+
+bool BackwardPass::is_ahead(std::size_t unit) const {
+  return std::find(route_.begin(), route_.end(), unit) != route_.end();
+}
+
+void BackwardPass::follow_route(std::size_t unit) {
+  if (!is_ahead(unit)) return;
+  while (route_.front() != unit) come_to(route_.front());
+  route_.pop_front();
+}
+
+// To a unit on the route that has no node of its own on this rank, as far as can be seen.
+void BackwardPass::come_to(std::size_t unit) {
+  route_.pop_front();
+  if (setup_.groups[unit].state() != UnitState::kFull) gather(unit);
+  note_no_gradients(unit);
+  // Others are given up at the next gather, as one that has nodes may be; these only when complete.
+  if (!setup_.gatherer.options().reshards[unit] && !setup_.groups[unit].is_root() &&
+      !progress_[unit].seen && setup_.groups[unit].state() == UnitState::kFull) {
+    setup_.gatherer.reshard(unit);
+  }
+}
+
+// Where no gradient will come for a unit, it is complete as soon as backward has come to it. Not
+// given up: its nodes, if there are any, are still to run.
+void BackwardPass::note_no_gradients(std::size_t unit) {
+  if (setup_.gatherer.options().shared || reenters_) return;
+  for_each_part(setup_.groups, unit, [this](std::size_t part) {
+    Progress& progress = progress_[part];
+    if (progress.trainable == 0 || progress.expected > 0 || progress.passed) return;
+    progress.passed = true;
+    list(part);
+    if (kind_ == Kind::kSynchronised) launch_ready();
+  });
+}
+
+void BackwardPass::gather(std::size_t unit) {
+  setup_.gatherer.for_backward(unit, [this](std::size_t other) {
+    const Progress& one = progress_[other];
+    return one.delivery == Delivery::kOpen && (one.expected == 0 || one.arrived < one.expected);
+  });
 }
 
 void BackwardPass::on_node(UnitRun& run, const Node& node) {
@@ -154,11 +198,11 @@ void BackwardPass::on_node(UnitRun& run, const Node& node) {
   if (!progress.seen) progress.begin_ns = trace::now_ns();
   progress.seen = true;
   if (kind_ == Kind::kSynchronised && reenters_) launch_ready();
-  if (setup_.groups[run.unit].state() == UnitState::kFull) return;
-  setup_.gatherer.for_backward(run.unit, [this](std::size_t other) {
-    const Progress& one = progress_[other];
-    return one.delivery == Delivery::kOpen && (one.expected == 0 || one.arrived < one.expected);
-  });
+  if (setup_.groups[run.unit].state() != UnitState::kFull) {
+    follow_route(run.unit);
+    gather(run.unit);
+  }
+  note_no_gradients(run.unit);
 }
 
 void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Tensor& gradient) {
@@ -190,15 +234,16 @@ void BackwardPass::on_gradient(std::size_t unit, std::size_t leaf, const at::Ten
   note_complete(unit);
 }
 
+bool BackwardPass::list(std::size_t unit) {
+  if (std::exchange(progress_[unit].listed, true)) return false;
+  completed_.push_back(unit);
+  return true;
+}
+
 // Called when a gradient has come, and when a node that may have brought some is over.
 void BackwardPass::note_complete(std::size_t unit) {
   if (!complete(unit)) return;
-  Progress& progress = progress_[unit];
-  if (!progress.listed) {
-    progress.listed = true;
-    completed_.push_back(unit);
-    trace_unit(unit);
-  }
+  if (list(unit)) trace_unit(unit);
   if (kind_ == Kind::kSynchronised) launch_ready();
   const std::size_t main = main_part(setup_.groups, unit);
   if (is_past(main) && may_give_up(main) && setup_.groups[main].state() == UnitState::kFull) {
@@ -243,107 +288,6 @@ void BackwardPass::finish_oldest() {
   const at::NoGradGuard no_grad;
   setup_.groups[flight.unit].gradients().finish_reduce(std::move(flight.reduce));
   progress_[flight.unit].delivery = Delivery::kReduced;
-}
-
-bool BackwardPass::finish(bool learn_order) {
-  const at::NoGradGuard no_grad;
-  if (kind_ == Kind::kSynchronised) {
-    finish_synchronised(learn_order);
-    return true;
-  }
-  setup_.gatherer.reshard_all();
-  if (kind_ == Kind::kLocal) {
-    for (ParamGroup& group : setup_.groups) group.gradients().set_placeholders();
-  }
-  return false;
-}
-
-void BackwardPass::finish_synchronised(bool learn_order) {
-  while (next_ < setup_.order.size()) launch(setup_.order[next_++]);
-  while (!flights_.empty()) finish_oldest();
-  setup_.gatherer.reshard_all();
-  std::vector<bool> late;
-  const auto used = agree(late);
-  deliver_late(late);
-  for (std::size_t u = 0; u < used.size(); ++u) {
-    if (progress_[u].trainable > 0) setup_.groups[u].gradients().put_on_leaves(used[u]);
-  }
-  setup_.gatherer.leave(/*all_have_left=*/true);
-  if (learn_order) learn();
-}
-
-// Note [The end of a backward]
-// One small reduction carries what the ranks must agree on: a write outside of the window, units
-// with a second round, and which parameters any rank has used (a gradient is defined on all ranks
-// if any of them used the parameter, else on none: optimizers skip undefined gradients and decay
-// zero ones). As nobody gets its result before all have joined, it is also the meeting that opens
-// the write window. Layout: [rank * leaves + leaf + 1 of a written parameter][late by unit][used].
-std::vector<std::vector<bool>> BackwardPass::agree(std::vector<bool>& late) {
-  auto& groups = setup_.groups;
-  auto* flags = setup_.flags.mutable_data_ptr<std::int64_t>();
-  const auto leaves_begin = 1 + static_cast<std::int64_t>(groups.size());
-  const std::int64_t leaf_count = setup_.flags.numel() - leaves_begin;
-  std::vector<const std::string*> names;
-  std::int64_t at = leaves_begin;
-  flags[0] = 0;
-  for (std::size_t u = 0; u < groups.size(); ++u) {
-    const auto written = setup_.gatherer.written(u);
-    flags[1 + u] = groups[u].gradients().has_late() ? 1 : 0;
-    for (std::size_t i = 0; i < groups[u].param().leaves().size(); ++i) {
-      const std::string& name = groups[u].param().leaves()[i].name;
-      if (written && *written == name) {
-        flags[0] = setup_.comm.rank() * leaf_count + static_cast<std::int64_t>(names.size()) + 1;
-      }
-      names.push_back(&name);
-      flags[at++] = groups[u].gradients().used(i) ? 1 : 0;
-    }
-  }
-  setup_.comm.all_reduce(setup_.flags, ReduceOp::kMax, {.tag = "FSDP: end of backward"})->wait();
-  if (flags[0] > 0) {
-    all_have_failed_ = true;
-    const auto rank = static_cast<int>((flags[0] - 1) / leaf_count);
-    throw Error(ErrorKind::kMisuse,
-                concat("FSDP: rank ", rank, " wrote to parameter '",
-                       *names[static_cast<std::size_t>((flags[0] - 1) % leaf_count)],
-                       "' while other ranks may read it: between forward and the end of backward, "
-                       "or after an evaluation. Step the optimizer right after backward, or write "
-                       "inside fsdp.edit()"),
-                rank);
-  }
-  std::vector<std::vector<bool>> used(groups.size());
-  at = leaves_begin;
-  for (std::size_t u = 0; u < groups.size(); ++u) {
-    late.push_back(flags[1 + u] != 0);
-    for (std::size_t i = 0; i < groups[u].param().leaves().size(); ++i) {
-      used[u].push_back(flags[at++] != 0);
-    }
-  }
-  return used;
-}
-
-void BackwardPass::deliver_late(const std::vector<bool>& late) {
-  for (std::size_t u = 0; u < late.size(); ++u) {
-    if (!late[u]) continue;
-    UnitGradients& gradients = setup_.groups[u].gradients();
-    gradients.finish_reduce(gradients.begin_late_reduce(setup_.comm));
-  }
-}
-
-void BackwardPass::learn() {
-  for (const std::size_t unit : setup_.order) {
-    if (!progress_[unit].listed) completed_.push_back(unit);
-  }
-  at::Tensor order = at::empty({static_cast<std::int64_t>(completed_.size())}, at::kLong);
-  auto* values = order.mutable_data_ptr<std::int64_t>();
-  std::copy(completed_.begin(), completed_.end(), values);
-  setup_.comm.broadcast(order, 0, {.tag = "FSDP: order of units"})->wait();
-  std::copy(values, values + order.numel(), setup_.order.begin());
-}
-
-void BackwardPass::abandon() noexcept {
-  flights_.clear();
-  for (ParamGroup& group : setup_.groups) group.gradients().abandon();
-  setup_.gatherer.reset();
 }
 
 bool BackwardPass::owes_peers() const noexcept {

@@ -40,6 +40,16 @@ struct BackwardSetup {
 /// backward when it is not 1. Forwards under no_sync, without a graph and in evaluation mode do not
 /// count: they are a rank's own business where gathers are shared.
 ///
+/// Note [Units that a rank passes by]
+/// With private gathers reductions and gathers are one order of collectives, and where in it a
+/// reduction stands must not depend on what a rank has used. A backward comes to the units in the
+/// reverse of the order in which their forwards ended, because autograd runs nodes by descending
+/// number. So each rank follows that route: before it gathers a unit it comes to those before it
+/// that have no node here (a unit that hands its input on, say), gathers them as the peers do, and
+/// launches their reductions where the peers' are complete. The route is known for the last forward
+/// of the model; what runs inside of a checkpoint is not on it. Units around others are reduced
+/// after those inside them, as the last gradient of theirs may come before or after.
+///
 /// A backward inside a backward (a checkpoint's recomputation) belongs to the outermost one.
 /// Thread rule: the thread that runs the backward.
 class BackwardPass {
@@ -86,6 +96,7 @@ class BackwardPass {
     int running_in = kNoTask;
     bool seen = false;  ///< Some node of the unit has come up.
     bool listed = false;
+    bool passed = false;        ///< Backward has come to it, and it gets no gradient.
     std::int64_t begin_ns = 0;  ///< When the first node came up.
     Delivery delivery = Delivery::kOpen;
     std::vector<bool> arrived_at;
@@ -96,13 +107,20 @@ class BackwardPass {
   };
 
   void look_at_graph();
+  void follow_route(std::size_t unit);
+  void come_to(std::size_t unit);
+  void gather(std::size_t unit);
+  bool is_ahead(std::size_t unit) const;
   void require_uses_in_units() const;
   bool complete(std::size_t unit) const;
   bool is_past(std::size_t unit) const;
   bool may_give_up(std::size_t main) const;
   bool may_launch(std::size_t unit) const;
   void note_task();
+  /// Notes that the unit is complete; false if it is known.
+  bool list(std::size_t unit);
   void note_complete(std::size_t unit);
+  void note_no_gradients(std::size_t unit);
   void trace_unit(std::size_t unit) const;
   void launch_ready();
   void launch(std::size_t unit);
@@ -123,6 +141,8 @@ class BackwardPass {
   std::int64_t last_gradient_ns_;
   std::vector<Progress> progress_;
   std::size_t next_ = 0;  ///< In order.
+  /// See Note [Units that a rank passes by]; empty where gathers are shared.
+  std::deque<std::size_t> route_;
   std::deque<Flight> flights_;
   std::vector<std::size_t> completed_;  ///< Units in the order of completion on this rank.
 };

@@ -59,6 +59,13 @@ bool ForwardRuns::is_open(std::size_t unit) const {
   return std::find(open_.begin(), open_.end(), unit) != open_.end();
 }
 
+bool ForwardRuns::trains(std::size_t unit) const {
+  bool trains = false;
+  for_each_part(groups_, unit,
+                [&](std::size_t part) { trains = trains || groups_[part].trainable(); });
+  return trains;
+}
+
 void ForwardRuns::check_edges(const ForwardRun& run, const GraphPart& part) const {
   const std::size_t own_leaves = groups_[run.unit].param().leaves().size();
   std::vector<std::size_t> found(run.uses.size());
@@ -128,6 +135,7 @@ std::vector<Node*> ForwardRuns::finish(const ForwardRun& run,
   } else if (!run.was_full) {
     end_round(run);
   }
+  if (run.graph && !run.in_backward && trains(run.unit)) gatherer_.order().end_unit(run.unit);
   if (open_.empty() && !run.in_backward) {
     give_up_waiting();
     gatherer_.end_model();

@@ -67,6 +67,7 @@ class ForwardRuns {
   void give_up_waiting();
   void check_edges(const ForwardRun& run, const GraphPart& part) const;
   bool is_open(std::size_t unit) const;
+  bool trains(std::size_t unit) const;
 
   std::vector<ParamGroup>& groups_;
   Gatherer& gatherer_;

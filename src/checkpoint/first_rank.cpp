@@ -5,6 +5,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -36,7 +37,7 @@ void FirstRank::agree() {
     numbers[0] = error_ ? static_cast<std::int64_t>(error_->kind()) : kNoError;
     numbers[1] = error_ ? error_->rank() : 0;
     numbers[2] = error_ ? static_cast<std::int64_t>(std::strlen(error_->what())) : 0;
-    comm_->broadcast(facts, 0, {.tag = "rank 0's result"})->wait();
+    comm_->broadcast(facts, 0, wait_for_disk(*comm_, "rank 0's result", disk_limit_))->wait();
     if (numbers[0] != kNoError) {
       at::Tensor text = at::empty({numbers[2]}, at::kByte);
       if (error_) std::memcpy(text.mutable_data_ptr(), error_->what(), text.nbytes());
@@ -47,6 +48,13 @@ void FirstRank::agree() {
     }
   }
   if (error_) throw Error(*std::exchange(error_, std::nullopt));
+}
+
+OpOptions wait_for_disk(const Communicator& comm, std::string tag,
+                        std::chrono::nanoseconds disk_limit) {
+  OpOptions options{.tag = std::move(tag)};
+  if (comm.rank() != 0) options.timeout = std::max(disk_limit, comm.options().timeout);
+  return options;
 }
 
 void on_first_rank(Communicator* comm, const std::function<void()>& task) {

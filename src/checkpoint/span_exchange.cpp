@@ -3,6 +3,7 @@
 
 #include "convoy/base/check.h"
 #include "convoy/base/hash.h"
+#include "convoy/checkpoint/first_rank.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -141,7 +142,7 @@ void SpanExchange::gather(std::size_t index, const at::Tensor& piece, const Take
         for (const Piece& owner : pieces_[index]) parts.push_back(part_of(owner, chunk, begin));
         comm_
             ->all_gather(parts, part_of({span.begin, span.numel}, flat, span.begin),
-                         {.tag = operation_ + " " + span.name})
+                         wait_for_disk(*comm_, operation_ + " " + span.name))
             ->wait();
         if (is_first()) take(chunk.const_data_ptr(), chunk.nbytes());
       });
@@ -163,7 +164,7 @@ void SpanExchange::scatter(std::size_t index, const at::Tensor& piece, const Giv
                chunk.nbytes());
         }
         if (comm_ != nullptr) {
-          comm_->broadcast(chunk, 0, {.tag = operation_ + " " + span.name})->wait();
+          comm_->broadcast(chunk, 0, wait_for_disk(*comm_, operation_ + " " + span.name))->wait();
         }
         const auto [first, count] = common(begin, numel, span.begin, span.numel);
         if (count == 0) return;

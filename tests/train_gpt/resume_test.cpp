@@ -112,11 +112,20 @@ TEST_CASE("resume: steps is the number of all steps and a finished training only
   const std::string saved = training.folder();
   const TrainRun first = training.run(1, {"--steps=2", "--warmup-steps=1", "--save", saved});
   REQUIRE(first.of("save").size() == 1);  // At the end, without --save-every.
+  const auto written = fs::last_write_time(training.folder() / "step_00000002/train_state.json");
   const TrainRun same =
       training.run(1, {"--steps=2", "--warmup-steps=1", "--save", saved, "--resume", saved});
   REQUIRE(same.of("step").empty());
   REQUIRE(same.events.back().at("loss") == first.events.back().at("loss"));
   REQUIRE(same.events.back().at("params_xxh3") == first.events.back().at("params_xxh3"));
+  REQUIRE(same.of("save").empty());
+  const TrainRun again = training.run(
+      1, {"--steps=2", "--warmup-steps=1", "--save", saved, "--resume", saved + "/step_00000002"});
+  REQUIRE(again.of("save").empty());
+  REQUIRE(fs::last_write_time(training.folder() / "step_00000002/train_state.json") == written);
+  const TrainRun copied = training.run(
+      1, {"--steps=2", "--warmup-steps=1", "--save", training.folder("other"), "--resume", saved});
+  REQUIRE(copied.of("save").size() == 1);  // Another folder gets its checkpoint.
   const TrainRun more = training.run(1, {"--steps=4", "--save", saved, "--resume", saved});
   REQUIRE(more.of("step").size() == 2);
   REQUIRE(read_whole(training.folder() / "latest") == "step_00000004\n");
@@ -125,6 +134,25 @@ TEST_CASE("resume: steps is the number of all steps and a finished training only
   REQUIRE(state.at("next_window") == 4 * 12);
   require_refused_line(training.run(1, {"--steps=3", "--resume", saved}, false),
                        "is at step 4 already");
+}
+
+TEST_CASE("C092: a step that a save was replacing when it died is resumed from and comes back") {
+  const SavedTraining training;
+  const std::string saved = training.folder();
+  const TrainRun first = training.run(1, {"--steps=2", "--warmup-steps=1", "--save", saved});
+  const fs::path step = training.folder() / "step_00000002";
+  fs::rename(step, training.folder() / ".step_00000002.replaced");
+  fs::create_directories(training.folder() / ".step_00000002.partial");
+  const std::vector<std::string> finished{"--steps=2", "--warmup-steps=1", "--resume", saved};
+  const auto hash = [](const TrainRun& run) { return run.events.back().at("params_xxh3"); };
+  REQUIRE(hash(training.run(1, finished)) == hash(first));  // Without --save nothing is changed.
+  REQUIRE_FALSE(fs::exists(step));
+  auto saving = finished;
+  saving.insert(saving.end(), {"--save", saved});
+  REQUIRE(hash(training.run(1, saving)) == hash(first));
+  REQUIRE(fs::exists(step / "model.safetensors"));
+  REQUIRE_FALSE(fs::exists(training.folder() / ".step_00000002.replaced"));
+  REQUIRE_FALSE(fs::exists(training.folder() / ".step_00000002.partial"));
 }
 
 TEST_CASE("save: no steps write the first weights, which every strategy begins with") {

@@ -1,6 +1,7 @@
 // Step folders through the library's functions.
 #include "programs/train_gpt/checkpoints.h"
 
+#include "base/regular_file.h"
 #include "convoy/base/check.h"
 #include "convoy/checkpoint/first_rank.h"
 #include "convoy/checkpoint/model_state.h"
@@ -13,10 +14,10 @@
 
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 namespace convoy::train_gpt {
@@ -31,12 +32,14 @@ constexpr std::size_t kMostStateBytes = 64 * 1024;
 
 ParsedTrainState read_train_state(const fs::path& folder, const TrainingIdentity& identity) {
   const fs::path path = folder / kStateFile;
+  const RegularFile file = open_regular_file(path, O_RDONLY);
+  CONVOY_REQUIRE(file.problem.empty(), kInvalidArgument, "cannot read '", path.native(),
+                 "': ", file.problem);
   std::string text(kMostStateBytes + 1, '\0');
-  std::ifstream file(path, std::ios::binary);
-  CONVOY_REQUIRE(file.is_open(), kInvalidArgument, "cannot read '", path.native(),
+  const ssize_t bytes = ::read(file.fd.get(), text.data(), text.size());
+  CONVOY_REQUIRE(bytes >= 0, kInvalidArgument, "cannot read '", path.native(),
                  "': ", std::generic_category().message(errno));
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  text.resize(static_cast<std::size_t>(bytes));
   CONVOY_REQUIRE(text.size() <= kMostStateBytes, kInvalidArgument, "'", path.native(),
                  "' is too long for what it should be");
   try {
@@ -81,6 +84,7 @@ void Checkpoints::check_folder() const {
   CONVOY_REQUIRE(::access(folder.c_str(), W_OK | X_OK) == 0, kInvalidArgument,
                  "cannot write into --save '", options_.save,
                  "': ", std::generic_category().message(errno));
+  saving::remove_partial_folders(folder);
   const auto latest = saving::latest_step_folder(folder);
   if (!latest) return;
   const std::string difference = read_train_state(latest->path, identity_).difference;
@@ -101,19 +105,24 @@ TrainState Checkpoints::resume(Strategy& strategy, torch::optim::Optimizer& opti
     CONVOY_REQUIRE(state.step <= options_.steps, kInvalidArgument, "--resume '", folder.native(),
                    "' is at step ", state.step, " already, and --steps ", options_.steps,
                    " is the number of all steps");
+    std::error_code is_other;
+    const fs::path mine = fs::path(options_.save) / saving::step_folder_name(state.step);
+    if (!options_.save.empty() && fs::equivalent(mine, folder, is_other)) saved_step_ = state.step;
   });
-  auto progress =
-      at::tensor({static_cast<double>(state.step), static_cast<double>(state.loss)}, at::kDouble);
+  auto progress = at::tensor({static_cast<double>(state.step), static_cast<double>(state.loss),
+                              static_cast<double>(saved_step_)},
+                             at::kDouble);
   comm_.broadcast(progress, 0, {.tag = "resume"})->wait();
   state.step = static_cast<std::int64_t>(progress[0].item<double>());
   state.loss = static_cast<float>(progress[1].item<double>());
+  saved_step_ = static_cast<std::int64_t>(progress[2].item<double>());
   saving::load_model(folder / kModelFile, strategy.held_spans(), &comm_);
   saving::load_optimizer(folder / kOptimizerFile, strategy.spans(), optimizer, &comm_);
   return state;
 }
 
 bool Checkpoints::is_due(std::int64_t step) const {
-  if (options_.save.empty()) return false;
+  if (options_.save.empty() || step == saved_step_) return false;
   return step == options_.steps || (options_.save_every > 0 && step % options_.save_every == 0);
 }
 

@@ -18,7 +18,8 @@ namespace convoy::train_gpt {
 /// Errors are the same on all ranks.
 class Checkpoints {
  public:
-  /// Looks whether the folder of --save can be used, before anything is trained. Keeps references.
+  /// Looks whether the folder of --save can be used, before anything is trained, and clears away
+  /// what a killed save has left there. Keeps references.
   /// Errors: kInvalidArgument for a folder that cannot be written or has checkpoints of another
   /// training.
   Checkpoints(const Options& options, const TrainingIdentity& identity, std::int64_t global_batch,
@@ -28,7 +29,8 @@ class Checkpoints {
   /// training is. Without --resume the beginning. Errors: kInvalidArgument where there is no
   /// checkpoint, it is of another training or further than --steps.
   TrainState resume(Strategy& strategy, torch::optim::Optimizer& optimizer);
-  /// Whether --save and --save-every ask for a checkpoint after this step, the last one always.
+  /// Whether --save and --save-every ask for a checkpoint after this step, the last one always; but
+  /// not for the one that the training was resumed from, which is there.
   bool is_due(std::int64_t step) const;
   /// Returns the new folder. Error: kSystem when it cannot be written; the others stay.
   std::string save(const TrainState& state, Strategy& strategy,
@@ -41,6 +43,7 @@ class Checkpoints {
   TrainingIdentity identity_;
   std::int64_t global_batch_;
   Communicator& comm_;
+  std::int64_t saved_step_ = -1;  ///< Of the checkpoint in --save that --resume has read.
 };
 
 }  // namespace convoy::train_gpt

@@ -1,4 +1,4 @@
-// Maps files and reads across their borders.
+// Opens files and reads across their borders.
 #include "convoy/data/text.h"
 
 #include "convoy/base/check.h"
@@ -6,12 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +18,12 @@ namespace convoy::data {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// Descriptors are few, files may be many: those beyond are opened for each read.
+constexpr std::size_t kMostOpenFiles = 256;
+constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
+/// A larger text is known by this many blocks of it.
+constexpr std::int64_t kMostBlocks = 64;
 
 [[noreturn]] void fail(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kInvalidArgument, concat("cannot read the data '", path, "': ", reason));
@@ -71,48 +76,100 @@ Text Text::open(std::span<const std::string> paths) {
   return text;
 }
 
-void Text::append(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) fail(path, std::generic_category().message(errno));
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || info.st_size == 0) {
-    ::close(fd);
-    return;
+Fd Text::File::open() const {
+  // Without O_NONBLOCK a pipe that has taken the file's place would be waited for.
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
+    throw_system_error(concat("cannot read the data '", path, "'"), errno);
   }
-  const auto bytes = static_cast<std::size_t>(info.st_size);
-  void* address = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  const int map_error = errno;
-  ::close(fd);  // The mapping keeps the file.
-  if (address == MAP_FAILED) fail(path, std::generic_category().message(map_error));
-  std::shared_ptr<const void> mapping(
-      address, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
-  pieces_.push_back({size_, {static_cast<const std::uint8_t*>(address), bytes}, mapping});
+  struct stat info {};
+  const bool same = ::fstat(fd.get(), &info) == 0 && info.st_dev == device && info.st_ino == inode;
+  CONVOY_REQUIRE(same, kSystem, "cannot read the data '", path,
+                 "': it is another file now than when it was opened");
+  return fd;
+}
+
+void Text::append(const std::string& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) fail(path, std::generic_category().message(errno));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) fail(path, std::generic_category().message(errno));
+  if (!S_ISREG(info.st_mode)) fail(path, "it is neither a file nor a folder");
+  if (info.st_size == 0) return;
+  if (files_.size() >= kMostOpenFiles) fd.reset();
+  files_.push_back({size_, info.st_size, path, info.st_dev, info.st_ino, std::move(fd)});
   names_.push_back(path);
-  size_ += static_cast<std::int64_t>(bytes);
+  size_ += info.st_size;
+}
+
+void Text::File::read(std::int64_t from, std::span<std::uint8_t> out) const {
+  const Fd own = kept ? Fd() : open();
+  const int fd = kept ? kept.get() : own.get();
+  while (!out.empty()) {
+    const ssize_t count = ::pread(fd, out.data(), out.size(), static_cast<off_t>(from));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw_system_error(concat("cannot read the data '", path, "'"), errno);
+    if (count == 0) {
+      struct stat info {};
+      ::fstat(fd, &info);
+      throw Error(ErrorKind::kSystem,
+                  concat("cannot read the data: '", path, "' has been cut from ", bytes, " to ",
+                         info.st_size, " bytes while it was in use"));
+    }
+    out = out.subspan(static_cast<std::size_t>(count));
+    from += count;
+  }
 }
 
 void Text::read(std::int64_t begin, std::span<std::uint8_t> out) const {
   const auto wanted = static_cast<std::int64_t>(out.size());
   CONVOY_REQUIRE(begin >= 0 && wanted <= size_ - begin, kInvalidArgument, "bytes [", begin, ", ",
                  begin + wanted, ") of a text of ", size_, " bytes");
-  auto piece = std::upper_bound(
-      pieces_.begin(), pieces_.end(), begin,
-      [](std::int64_t offset, const Piece& candidate) { return offset < candidate.begin; });
-  if (piece != pieces_.begin()) --piece;
+  auto file = std::upper_bound(
+      files_.begin(), files_.end(), begin,
+      [](std::int64_t offset, const File& candidate) { return offset < candidate.begin; });
+  if (file != files_.begin()) --file;
   while (!out.empty()) {
-    const auto from = piece->bytes.subspan(static_cast<std::size_t>(begin - piece->begin));
-    const std::size_t count = std::min(out.size(), from.size());
-    std::memcpy(out.data(), from.data(), count);
+    const std::int64_t from = begin - file->begin;
+    const auto count = std::min(out.size(), static_cast<std::size_t>(file->bytes - from));
+    file->read(from, out.first(count));
     out = out.subspan(count);
     begin += static_cast<std::int64_t>(count);
-    ++piece;
+    ++file;
   }
 }
 
 std::uint64_t Text::xxh3() const {
   Hasher64 hash;
-  for (const Piece& piece : pieces_) hash.update(piece.bytes.data(), piece.bytes.size());
+  hash_range(0, size_, hash);
   return hash.digest();
+}
+
+std::uint64_t Text::fingerprint() const {
+  Hasher64 hash;
+  hash.update(&size_, sizeof size_);
+  const std::int64_t most = kMostBlocks * static_cast<std::int64_t>(kBlockBytes);
+  if (size_ <= most) {
+    hash_range(0, size_, hash);
+  } else {
+    const auto block = static_cast<std::int64_t>(kBlockBytes);
+    for (std::int64_t i = 0; i < kMostBlocks; ++i) {  // The first and the last bytes among them.
+      const std::int64_t begin = (size_ - block) / (kMostBlocks - 1) * i;
+      hash_range(i + 1 < kMostBlocks ? begin : size_ - block, block, hash);
+    }
+  }
+  return hash.digest();
+}
+
+void Text::hash_range(std::int64_t begin, std::int64_t bytes, Hasher64& hash) const {
+  std::vector<std::uint8_t> block(kBlockBytes);
+  while (bytes > 0) {
+    const std::span part(block.data(), std::min(static_cast<std::size_t>(bytes), kBlockBytes));
+    read(begin, part);
+    hash.update(part.data(), part.size());
+    begin += static_cast<std::int64_t>(part.size());
+    bytes -= static_cast<std::int64_t>(part.size());
+  }
 }
 
 }  // namespace convoy::data

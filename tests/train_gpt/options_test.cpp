@@ -161,6 +161,23 @@ TEST_CASE("options: a switch that is given as false is off") {
   REQUIRE(parse({"--data=x", "--tie-embeddings=true"}).options.config.tie_embeddings);
 }
 
+TEST_CASE("options: flags that a strategy does not look at are known by name") {
+  const auto unused = [](std::vector<const char*> arguments, StrategyKind strategy) {
+    arguments.insert(arguments.begin(), "--data=x");
+    return flags_without_effect(parse(arguments).options, strategy);
+  };
+  using Flags = std::vector<std::string>;
+  const std::vector<const char*> all{"--bucket-mb=2", "--no-reshard-after-forward",
+                                     "--no-shared-gather"};
+  REQUIRE(unused(all, StrategyKind::kSingle) ==
+          Flags{"--bucket-mb", "--no-reshard-after-forward", "--no-shared-gather"});
+  for (const auto strategy : {StrategyKind::kDdp, StrategyKind::kZero1}) {
+    REQUIRE(unused(all, strategy) == Flags{"--no-reshard-after-forward", "--no-shared-gather"});
+  }
+  REQUIRE(unused(all, StrategyKind::kFsdp) == Flags{"--bucket-mb"});
+  REQUIRE(unused({"--no-shared-gather=false"}, StrategyKind::kDdp).empty());
+}
+
 TEST_CASE("options: sizes that no machine holds are refused before anything is made") {
   for (const char* flag : {"--layers", "--dim", "--seq", "--vocab"}) {
     CAPTURE(flag);

@@ -205,6 +205,28 @@ TEST_CASE("train_gpt: wrong input of several ranks is said by one of them") {
                   "cannot write --json '/no/such/folder/x'");
 }
 
+TEST_CASE("train_gpt: a flag without effect is one line of rank 0 and no error") {
+  const Scratch scratch;
+  const std::string data = text_file(scratch);
+  const auto notes = [&](const char* strategy) {
+    const TrainRun run = train(
+        scratch, 2, {"--data", data, "--steps=1", strategy, "--bucket-mb=2", "--no-shared-gather"});
+    INFO(run.result.err);
+    REQUIRE(run.result.exit_code == 0);
+    std::vector<std::string> found;
+    std::istringstream lines(run.result.out);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("no effect") != std::string::npos) found.push_back(line);
+    }
+    return found;
+  };
+  REQUIRE(notes("--strategy=fsdp") ==
+          std::vector<std::string>{"[0] note: --bucket-mb has no effect with --strategy fsdp"});
+  REQUIRE(
+      notes("--strategy=ddp") ==
+      std::vector<std::string>{"[0] note: --no-shared-gather has no effect with --strategy ddp"});
+}
+
 TEST_CASE("train_gpt: a failure in the run is an event, and exit code 1") {
   const Scratch scratch;
   const std::string data = text_file(scratch);

@@ -56,7 +56,7 @@ cxxopts::Options make_parser() {
   parser.add_options("Strategy")(
       "strategy", "single, ddp, zero1 or fsdp (default: single alone, ddp with several ranks)",
       text(), "NAME")("threads", "Threads of one rank", text(), "N")(
-      "bucket-mb", "ddp: MiB of gradients reduced together", text(), "X")(
+      "bucket-mb", "ddp, zero1: MiB of gradients reduced together", text(), "X")(
       "no-reshard-after-forward", "fsdp: keep parameters gathered until backward")(
       "no-shared-gather", "fsdp: gather into private memory, also where ranks share memory")(
       "timeout", "Longest wait for another rank: 30, 500ms, 10m", text()->default_value("600"),
@@ -243,6 +243,18 @@ std::string_view to_string(StrategyKind kind) noexcept {
     case StrategyKind::kFsdp: return "fsdp";
   }
   return "unknown";
+}
+
+std::vector<std::string> flags_without_effect(const Options& options, StrategyKind strategy) {
+  const bool has_buckets = strategy == StrategyKind::kDdp || strategy == StrategyKind::kZero1;
+  const bool has_gathers = strategy == StrategyKind::kFsdp;
+  std::vector<std::string> flags;
+  if (options.bucket_mb && !has_buckets) flags.emplace_back("--bucket-mb");
+  if (!options.reshard_after_forward && !has_gathers) {
+    flags.emplace_back("--no-reshard-after-forward");
+  }
+  if (!options.shared_gather && !has_gathers) flags.emplace_back("--no-shared-gather");
+  return flags;
 }
 
 ParsedCommandLine parse_command_line(int argc, const char* const* argv) {

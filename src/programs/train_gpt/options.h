@@ -14,7 +14,7 @@ namespace convoy::train_gpt {
 
 enum class StrategyKind { kSingle, kDdp, kZero1, kFsdp };
 
-/// "single", "ddp", "fsdp".
+/// "single", "ddp", "zero1", "fsdp".
 std::string_view to_string(StrategyKind kind) noexcept;
 
 struct Options {
@@ -47,6 +47,9 @@ struct Options {
   std::string resume;           ///< Folder; empty: from the beginning.
   std::chrono::nanoseconds timeout{};
 };
+
+/// The flags that were given and that a strategy does not look at, as they are written.
+std::vector<std::string> flags_without_effect(const Options& options, StrategyKind strategy);
 
 /// Help or version text to print instead of training, or options. Every value is checked as far as
 /// it can be without data and without the other ranks.

@@ -2,6 +2,7 @@
 #include "programs/train_gpt/train.h"
 
 #include "convoy/base/check.h"
+#include "convoy/checkpoint/first_rank.h"
 #include "convoy/comm/factory.h"
 #include "convoy/data/prefetch.h"
 #include "convoy/optim/adamw.h"
@@ -68,12 +69,17 @@ optim::AdamW make_optimizer(Strategy& strategy, const Options& options) {
 
 /// Ranks that see different text would train something that no one asked for.
 void compare_data(const data::Text& text, Communicator& comm) {
-  auto sizes = at::tensor({text.size(), -text.size()}, at::kLong);
-  comm.all_reduce(sizes, ReduceOp::kMax, {.tag = "data size"})->wait();
-  const auto most = sizes[0].item<std::int64_t>();
-  const auto least = -sizes[1].item<std::int64_t>();
-  CONVOY_REQUIRE(most == least, kMismatch, "the ranks see different data: --data has ", least,
-                 " bytes on one rank and ", most, " on another");
+  const auto hash = static_cast<std::int64_t>(text.fingerprint());
+  auto all = at::empty({comm.size(), 2}, at::kLong);
+  comm.all_gather(all, at::tensor({text.size(), hash}, at::kLong), {.tag = "data"})->wait();
+  const auto* facts = all.const_data_ptr<std::int64_t>();
+  for (int rank = 1; rank < comm.size(); ++rank) {
+    const auto* mine = facts + std::ptrdiff_t{2} * rank;
+    CONVOY_REQUIRE(mine[0] == facts[0], kMismatch, "the ranks see different data: --data has ",
+                   facts[0], " bytes on rank 0 and ", mine[0], " on rank ", rank);
+    CONVOY_REQUIRE(mine[1] == facts[1], kMismatch, "the ranks see different data: --data of rank ",
+                   rank, " has as many bytes as that of rank 0, ", mine[0], ", but other ones");
+  }
 }
 
 std::string hex(std::uint64_t value) {
@@ -107,7 +113,7 @@ class Run {
 
   void run() {
     compare_data(data_.text, *comm_);
-    if (speaks()) data_xxh3_ = hex(data_.text.xxh3());
+    saving::on_first_rank(comm_.get(), [this] { data_xxh3_ = hex(data_.text.xxh3()); });
     Checkpoints checkpoints(options_, identity(), data_.batches.global_batch, *comm_);
     const TrainState resumed = checkpoints.resume(*strategy_, optimizer_);
     loss_ = resumed.loss;
@@ -173,6 +179,9 @@ class Run {
                            .unigram_nats = data_.unigram_nats};
     log_.write(start_event(facts, options_));
     console_.start(facts, options_);
+    for (const std::string& flag : flags_without_effect(options_, kind_)) {
+      console_.line(concat("note: ", flag, " has no effect with --strategy ", to_string(kind_)));
+    }
     console_.line("memory of a rank without activations, predicted: " +
                   to_string(strategy_->memory_plan()));
     if (!options_.resume.empty()) {

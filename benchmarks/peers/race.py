@@ -120,7 +120,9 @@ class Race:
         steps = [[e for e in one if e["event"] == "step"] for one in events]
         ends = [e for one in events for e in one if e["event"] == "end"]
         memory = [rank for end in ends for rank in end["memory"]]
-        return {"step_s": [sum(s["step_s"] for s in row) / len(row) for row in zip(*steps)],
+        times = [[step["step_s"] for step in row] for row in zip(*steps)]
+        return {"step_s": [sum(row) / len(row) for row in times],
+                "slowest_step_s": [max(row) for row in times],
                 "loss": [step["loss"] for step in steps[0]],
                 "pss": [rank["pss"] for rank in memory],
                 "tracked": [rank["parameters"] + rank["gradients"] + rank["optimizer"]
@@ -197,6 +199,10 @@ def main():
             for name in order:
                 print(f"round {number + 1} of {args.rounds}: {name}", file=sys.stderr, flush=True)
                 results[name].append(programs[name]())
+    if "Convoy alone" in results:
+        # A job of equal work whose ranks wait for each other in every step, for nothing else.
+        results["Convoy alone, slowest"] = [{"step_s": run["slowest_step_s"]}
+                                            for run in results["Convoy alone"]]
     print(race_table.table(args, results, WARMUP))
     if args.json:
         args.json.write_text(json.dumps({"arguments": {k: str(v) for k, v in vars(args).items()},

@@ -16,6 +16,8 @@ PAIRS = [  # What is divided by what.
     ("Convoy FSDP, private gather", "PyTorch FSDP2"),
     ("Convoy DDP", "Convoy alone"),
     ("Convoy FSDP", "Convoy alone"),
+    ("Convoy DDP", "Convoy alone, slowest"),
+    ("Convoy FSDP", "Convoy alone, slowest"),
     ("Convoy single", "Convoy single, system malloc"),
     ("Convoy alone", "Convoy alone, system malloc"),
     ("Convoy DDP", "Convoy DDP, system malloc"),
@@ -81,6 +83,8 @@ def table(args, results, warmup):
              "", *grid([head, *rows_of(results, warmup)]), "",
              "s a step: median over rounds of the rounds' medians. Pss: of all ranks together, "
              "after the last step.",
+             "alone: the mean of the processes, step by step; alone, slowest: the slowest of each "
+             "step, as a job waits for it.",
              "tracked: MiB of parameters, gradients and optimizer state of the fullest rank."]
     ratios = list(ratio_rows(results, warmup))
     if ratios:

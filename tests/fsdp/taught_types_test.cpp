@@ -1,4 +1,6 @@
 // Types of the user's own as arguments and results of units.
+#include "convoy/ddp/ddp.h"
+#include "convoy/fsdp/unit_checkpoint.h"
 #include "mixed_runs.h"
 #include "support/catch.h"
 
@@ -33,6 +35,17 @@ inline void append_tensors(const Shown& shown, std::vector<at::Tensor>& out) {
   out.push_back(shown.values);
 }
 
+/// Says where its tensors are, which serves everything.
+struct Visited {
+  at::Tensor values;
+  at::Tensor index;
+};
+
+inline void visit_tensors(Visited& visited, const convoy::SlotVisitor& visit) {
+  visit(visited.values);
+  visit(visited.index);
+}
+
 }  // namespace taught
 
 namespace convoy {
@@ -41,6 +54,17 @@ namespace {
 using namespace test;
 using taught::Batch;
 using taught::Shown;
+using taught::Visited;
+
+struct PassesVisitedImpl : torch::nn::Module {
+  PassesVisitedImpl() : weight(register_parameter("weight", torch::ones({3}))) {}
+  Visited forward(const Visited& one) {
+    check(one.values.scalar_type() == weight.scalar_type(), "cast");
+    return {weight * one.values.sin(), one.index};
+  }
+  torch::Tensor weight;
+};
+using PassesVisited = Unit<PassesVisitedImpl>;
 
 struct TakesBatchImpl : torch::nn::Module {
   TakesBatchImpl() : weight(register_parameter("weight", torch::ones({3}))) {}
@@ -102,6 +126,39 @@ TEST_CASE("a type that shows its tensors is copied only where one of them is cas
     const Shown right{torch::ones({3}, at::kBFloat16), &casts};
     any(right);
     check_equal(casts, 1, "casts of what has the dtype");
+  });
+}
+
+TEST_CASE("one function teaches FSDP and DDP and casts and checkpoints a type") {
+  const Visited given{torch::ones({3}), torch::zeros({2}, torch::kLong)};
+  const auto expected = given.values.sin();
+  ranks(2, [&](Rank& rank) {
+    for (const bool checkpointed : {false, true}) {
+      for (const bool shared : {true, false}) {
+        for (const bool mixed : {false, true}) {
+          PassesVisited model;
+          if (checkpointed) checkpoint_units(model, wrap_every_unit());
+          fsdp::Options options{.shared_gather = shared};
+          if (mixed)
+            options.mixed_precision = {.param_dtype = at::kBFloat16, .output_dtype = at::kFloat};
+          FullyShardedDataParallel fsdp(model, rank.comm_ptr(), options);
+          const Visited result = model(given);
+          check(result.values.scalar_type() == at::kFloat, "cast on the way out");
+          check(given.values.scalar_type() == at::kFloat, "the caller's own stays as it was");
+          result.values.sum().backward();
+          for (const ShardSpan& span : fsdp.shard_spans()) {
+            check(span.numel == 0 || mixed ||
+                      same_bits(span.leaf.grad(), expected.narrow(0, span.begin, span.numel)),
+                  "gradient");
+          }
+        }
+      }
+      PassesVisited model;
+      if (checkpointed) checkpoint_units(model, wrap_every_unit());
+      DistributedDataParallel ddp(model, rank.comm_ptr(), {.find_unused_parameters = true});
+      ddp(given).values.sum().backward();
+      check_same_bits(model->weight.grad(), expected, "gradient under DDP");
+    }
   });
 }
 

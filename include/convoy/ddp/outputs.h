@@ -1,6 +1,8 @@
 // Finds the tensors in what a module's forward returned.
 #pragma once
 
+#include "convoy/recompute/tensor_slots.h"
+
 #include <ATen/core/Tensor.h>
 
 #include <string_view>
@@ -30,8 +32,8 @@ concept NamesItsTensors = requires(const T& value, std::vector<at::Tensor>& out)
 };
 
 /// Calls `visit` for each tensor in a tensor, optional, pair, tuple, range, map, OrderedDict, or
-/// type that defines append_tensors, nested to any depth. Other types hold none that could be
-/// found; that is allowed.
+/// type that defines append_tensors or visit_tensors (recompute/tensor_slots.h), nested to any
+/// depth. Other types hold none that could be found; that is allowed.
 template <class T, class Visit>
 void for_each_tensor(const T& value, Visit&& visit) {
   if constexpr (std::is_base_of_v<at::Tensor, T>) {
@@ -40,6 +42,9 @@ void for_each_tensor(const T& value, Visit&& visit) {
     std::vector<at::Tensor> tensors;
     append_tensors(value, tensors);
     for (const at::Tensor& tensor : tensors) visit(tensor);
+  } else if constexpr (recompute::detail::ShowsItsSlots<T>) {
+    // The hook lets tensors be replaced; here none is.
+    visit_tensors(const_cast<T&>(value), [&](at::Tensor& tensor) { visit(std::as_const(tensor)); });
   } else if constexpr (requires { value.has_value(), *value; }) {
     if (value.has_value()) for_each_tensor(*value, visit);
   } else if constexpr (TupleLike<T>) {

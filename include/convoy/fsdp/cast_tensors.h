@@ -22,7 +22,7 @@ at::Tensor cast_floating(const at::Tensor& tensor, at::ScalarType dtype);
 namespace detail {
 
 /// A type of the user's own that can be cast in place: found by argument-dependent lookup as
-/// cast_tensors(T&, at::ScalarType).
+/// cast_tensors(T&, at::ScalarType). Not needed where the type defines visit_tensors.
 template <typename T>
 concept CastByUser = requires(T& value, at::ScalarType dtype) {
   cast_tensors(value, dtype);
@@ -36,6 +36,8 @@ void cast_in_place(T& value, at::ScalarType dtype) {
     static_cast<at::Tensor&>(value) = cast_floating(value, dtype);
   } else if constexpr (CastByUser<T>) {
     cast_tensors(value, dtype);
+  } else if constexpr (recompute::detail::ShowsItsSlots<T>) {
+    visit_tensors(value, [dtype](at::Tensor& tensor) { tensor = cast_floating(tensor, dtype); });
   } else if constexpr (TupleLike<T>) {
     std::apply([&](auto&... parts) { (cast_in_place(parts, dtype), ...); }, value);
   } else if constexpr (requires {
@@ -66,9 +68,9 @@ bool needs_cast(const T& value, at::ScalarType dtype) {
   };
   if constexpr (std::is_base_of_v<at::Tensor, T>) {
     return value.defined() && value.is_floating_point() && value.scalar_type() != dtype;
-  } else if constexpr (TaughtByUser<T>) {
+  } else if constexpr (TaughtByUser<T> || recompute::detail::ShowsItsSlots<T>) {
     std::vector<at::Tensor> tensors;
-    append_tensors(value, tensors);
+    collect_tensors(value, tensors);
     return any(tensors);
   } else if constexpr (CastByUser<T>) {
     return true;

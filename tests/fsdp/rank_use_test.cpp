@@ -124,7 +124,7 @@ void check_plan(const Plan& plan, int world, const std::string& what, bool accum
     Model model = make();
     const auto parameters = model->parameters();
     const auto optimizer = exact_sgd(parameters);
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 3; ++step) {
       mean_gradients(parameters, world, [&](int rank) {
         for (int i = 0; i < rounds; ++i) backward(model, rank, rounds * step + i);
       });
@@ -137,7 +137,7 @@ void check_plan(const Plan& plan, int world, const std::string& what, bool accum
       Model model = make();
       FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
       const auto optimizer = exact_sgd(model->parameters());
-      for (int step = 0; step < 4; ++step) {
+      for (int step = 0; step < 3; ++step) {
         if (accumulates) {
           const auto pause = fsdp.no_sync();
           backward(model, rank.rank(), rounds * step);

@@ -119,7 +119,7 @@ TEST_CASE("a forward that threw on one rank only gives the same error on all or 
   }
 }
 
-TEST_CASE("after a write out of turn that the end of backward found, training goes on guarded") {
+TEST_CASE("after a write out of turn that the end of backward found training goes on guarded") {
   ranks(3, [](Rank& rank) {
     Stack model = make_seeded_stack();
     Stack reference = make_seeded_stack();
@@ -156,7 +156,7 @@ TEST_CASE("after a write out of turn that the end of backward found, training go
   });
 }
 
-TEST_CASE("after a write out of turn that a gather found, everything names it") {
+TEST_CASE("after a write out of turn that a gather found everything names it") {
   ranks(3, [](Rank& rank) {
     Stack model = make_seeded_stack();
     FullyShardedDataParallel fsdp(model, rank.comm_ptr());
@@ -180,7 +180,7 @@ TEST_CASE("after a write out of turn that a gather found, everything names it") 
   });
 }
 
-TEST_CASE("alone, a write out of turn is said once") {
+TEST_CASE("a write out of turn in a world of one is said once") {
   ranks(1, [](Rank& rank) {
     Stack model = make_seeded_stack();
     Stack reference = make_seeded_stack();

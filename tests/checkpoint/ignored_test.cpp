@@ -118,6 +118,22 @@ TEST_CASE("checkpoint: ignored parameters frozen or trained resume with the bits
   }
 }
 
+TEST_CASE("checkpoint: an ignored parameter that not all ranks have stepped is named on all") {
+  const Scratch scratch;
+  ranks(2, [&](Rank& rank) {
+    HalfSharded model = make_model(Kept::kTrained, 1);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr(), ignoring(true));
+    optim::AdamW adam = make_optimizer(model);
+    train(model, adam, 0, 1);
+    model(torch::ones({2, 7})).square().mean().backward();
+    if (rank.rank() == 1) model->head->weight.mutable_grad().reset();
+    adam.step();
+    save_model(scratch.path() / "model", fsdp);  // Values are rank 0's.
+    check_throws(ErrorKind::kMismatch, "'head.weight' on rank 1 is at step 1",
+                 [&] { save_optimizer(scratch.path() / "optimizer", fsdp, adam); });
+  });
+}
+
 TEST_CASE("checkpoint: what FSDP saved with ignored parameters goes on under DDP and back") {
   for (const Kept kept : {Kept::kFrozen, Kept::kTrained}) {
     const Scratch first, again, back;

@@ -158,7 +158,7 @@ TEST_CASE("C095: sizes whose product is too large are refused where one of them 
   CHECK(load_safetensors(fine)["x"].size(1) == 2305843009213693951);
 }
 
-TEST_CASE("C095: what is no file is refused at once, read or written") {
+TEST_CASE("C095: what is no file is refused at once in reading and in writing") {
   const Scratch scratch;
   const auto pipe = scratch.path() / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

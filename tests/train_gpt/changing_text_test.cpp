@@ -50,7 +50,7 @@ TEST_CASE("text: a file that is cut while it is read is an error that names it")
   REQUIRE(read_text(text, 100'000, 7) == "the end");
 }
 
-TEST_CASE("text: more files than a process may have open are read, and missed by name") {
+TEST_CASE("text: more files than a process may have open are read and missed by name") {
   const Scratch scratch;
   std::string expected;
   for (int i = 0; i < 1500; ++i) {
@@ -73,7 +73,7 @@ TEST_CASE("text: more files than a process may have open are read, and missed by
                [&] { read_text(text, tail, 5); });
 }
 
-TEST_CASE("text: fingerprints tell equal sizes apart, and large texts by samples") {
+TEST_CASE("text: fingerprints tell texts of equal size apart and large ones by samples") {
   const Scratch scratch;
   const auto fingerprint = [&](const std::string& name, const std::string& bytes) {
     return Text::open(std::vector{scratch.write(name, bytes)}).fingerprint();

@@ -185,7 +185,10 @@ TEST_CASE("resume: another training is one line and exit 2 at several ranks too"
   refuse(1, {"--resume", saved, "--global-batch=8"}, "--global-batch is 8 here and 12 there");
   const std::string other = training.scratch().write("other.txt", make_text(40'000, 2));
   refuse(1, {"--resume", saved, "--data", other}, "--data is another text");
+  const fs::path begun = training.folder() / ".step_00000002.partial";
+  fs::create_directories(begun);
   refuse(2, {"--save", saved, "--seed=9"}, "has checkpoints of another training (--seed is 9");
+  REQUIRE(fs::exists(begun));  // What the other training may be writing is left alone.
   refuse(1, {"--resume", training.folder("none")}, "there is no folder of checkpoints");
   refuse(1, {"--resume", training.scratch().path()}, "there is no checkpoint in");
   refuse(1, {"--save", training.data()}, "--save");

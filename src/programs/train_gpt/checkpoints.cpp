@@ -84,12 +84,13 @@ void Checkpoints::check_folder() const {
   CONVOY_REQUIRE(::access(folder.c_str(), W_OK | X_OK) == 0, kInvalidArgument,
                  "cannot write into --save '", options_.save,
                  "': ", std::generic_category().message(errno));
+  if (const auto latest = saving::latest_step_folder(folder)) {
+    const std::string difference = read_train_state(latest->path, identity_).difference;
+    CONVOY_REQUIRE(difference.empty(), kInvalidArgument, "--save '", options_.save,
+                   "' has checkpoints of another training (", difference, "); give another folder");
+  }
+  // Only now: another training may be saving here at this moment.
   saving::remove_partial_folders(folder);
-  const auto latest = saving::latest_step_folder(folder);
-  if (!latest) return;
-  const std::string difference = read_train_state(latest->path, identity_).difference;
-  CONVOY_REQUIRE(difference.empty(), kInvalidArgument, "--save '", options_.save,
-                 "' has checkpoints of another training (", difference, "); give another folder");
 }
 
 TrainState Checkpoints::resume(Strategy& strategy, torch::optim::Optimizer& optimizer) {

@@ -159,6 +159,9 @@ TEST_CASE("options: a switch that is given as false is off") {
   REQUIRE(parse({"--data=x", "--no-reshard-after-forward=false"}).options.reshard_after_forward);
   REQUIRE_FALSE(parse({"--data=x", "--tie-embeddings=false"}).options.config.tie_embeddings);
   REQUIRE(parse({"--data=x", "--tie-embeddings=true"}).options.config.tie_embeddings);
+  REQUIRE(parse({"--data=x", "--model=gpt2-124m"}).options.config.tie_embeddings);
+  REQUIRE_FALSE(parse({"--data=x", "--model=gpt2-124m", "--tie-embeddings=false"})
+                    .options.config.tie_embeddings);
 }
 
 TEST_CASE("options: flags that a strategy does not look at are known by name") {
@@ -176,6 +179,10 @@ TEST_CASE("options: flags that a strategy does not look at are known by name") {
   }
   REQUIRE(unused(all, StrategyKind::kFsdp) == Flags{"--bucket-mb"});
   REQUIRE(unused({"--no-shared-gather=false"}, StrategyKind::kDdp).empty());
+  REQUIRE(unused({"--no-reshard-after-forward"}, StrategyKind::kFsdp) ==
+          Flags{"--no-reshard-after-forward without --no-shared-gather"});
+  REQUIRE(
+      unused({"--no-reshard-after-forward", "--no-shared-gather"}, StrategyKind::kFsdp).empty());
 }
 
 TEST_CASE("options: sizes that no machine holds are refused before anything is made") {

@@ -150,7 +150,7 @@ void read_model(const Values& values, Options& options) {
   config.heads = values.whole_or("heads", 1, config.heads);
   config.seq = values.whole_or("seq", 1, config.seq);
   config.vocab = values.whole_or("vocab", 1, config.vocab);
-  config.tie_embeddings = config.tie_embeddings || values.is_on("tie-embeddings");
+  if (values.has("tie-embeddings")) config.tie_embeddings = values.is_on("tie-embeddings");
   check_model(config);
   options.micro_batch = values.whole_or("micro-batch", 1, model.micro_batch);
   options.lr = values.real_or("lr", model.lr);
@@ -252,6 +252,8 @@ std::vector<std::string> flags_without_effect(const Options& options, StrategyKi
   if (options.bucket_mb && !has_buckets) flags.emplace_back("--bucket-mb");
   if (!options.reshard_after_forward && !has_gathers) {
     flags.emplace_back("--no-reshard-after-forward");
+  } else if (!options.reshard_after_forward && options.shared_gather) {
+    flags.emplace_back("--no-reshard-after-forward without --no-shared-gather");
   }
   if (!options.shared_gather && !has_gathers) flags.emplace_back("--no-shared-gather");
   return flags;

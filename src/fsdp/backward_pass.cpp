@@ -152,11 +152,6 @@ void BackwardPass::come_to(std::size_t unit) {
   route_.pop_front();
   if (setup_.groups[unit].state() != UnitState::kFull) gather(unit);
   note_no_gradients(unit);
-  // Others are given up at the next gather, as one that has nodes may be; these only when complete.
-  if (!setup_.gatherer.options().reshards[unit] && !setup_.groups[unit].is_root() &&
-      !progress_[unit].seen && setup_.groups[unit].state() == UnitState::kFull) {
-    setup_.gatherer.reshard(unit);
-  }
 }
 
 // Where no gradient will come for a unit, it is complete as soon as backward has come to it. Not
@@ -173,10 +168,14 @@ void BackwardPass::note_no_gradients(std::size_t unit) {
 }
 
 void BackwardPass::gather(std::size_t unit) {
-  setup_.gatherer.for_backward(unit, [this](std::size_t other) {
+  const auto wanted = [this](std::size_t other) {
     const Progress& one = progress_[other];
     return one.delivery == Delivery::kOpen && (one.expected == 0 || one.arrived < one.expected);
-  });
+  };
+  const auto done = [this](std::size_t other) {
+    return progress_[other].trainable > 0 && may_give_up(other);
+  };
+  setup_.gatherer.for_backward(unit, wanted, done);
 }
 
 void BackwardPass::on_node(UnitRun& run, const Node& node) {
@@ -201,6 +200,8 @@ void BackwardPass::on_node(UnitRun& run, const Node& node) {
   if (setup_.groups[run.unit].state() != UnitState::kFull) {
     follow_route(run.unit);
     gather(run.unit);
+  } else if (!route_.empty() && route_.front() == run.unit) {
+    route_.pop_front();  // An earlier run of a unit that was kept since a later one.
   }
   note_no_gradients(run.unit);
 }

@@ -36,7 +36,8 @@ ForwardRun ForwardRuns::begin(std::size_t unit, std::size_t module, bool in_back
   if (!is_full) round.ran.assign(groups_[unit].modules(), false);
   round.waits = false;
   if (in_backward) {
-    gatherer_.for_backward(unit, [](std::size_t) { return false; });
+    const auto none = [](std::size_t) { return false; };
+    gatherer_.for_backward(unit, /*wanted=*/none, /*done=*/none);
   } else {
     gatherer_.for_forward(unit, /*alone=*/open_.empty() && !groups_[unit].is_root());
   }

@@ -181,23 +181,17 @@ void Gatherer::for_forward(std::size_t unit, bool alone) {
   if (!alone) gather_ahead(order_.after(unit), /*reuse=*/false);
 }
 
-bool Gatherer::is_around(std::size_t outer, std::size_t inner) const {
-  for (int at = groups_[inner].parent(); at >= 0;
-       at = groups_[static_cast<std::size_t>(at)].parent()) {
-    if (static_cast<std::size_t>(at) == outer) return true;
-  }
-  return false;
-}
-
-void Gatherer::for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted) {
+void Gatherer::for_backward(std::size_t unit, const UnitTest& wanted, const UnitTest& done) {
   if (groups_[unit].state() == UnitState::kFull) return;
   if (!options_.shared) {
     // Whatever is full and neither around this unit nor inside it has done its work; if one of its
-    // nodes is still to come (in a unit with frozen parameters, say), that node gathers again.
+    // nodes is still to come (in a unit with frozen parameters, say), that node gathers again. Kept
+    // ones go here too, so that what has room ahead does not depend on what a rank has used.
     for (std::size_t other = 0; other < groups_.size(); ++other) {
       const ParamGroup& group = groups_[other];
-      if (group.state() == UnitState::kFull && options_.reshards[other] && !group.is_root() &&
-          group.part_of() < 0 && !is_around(other, unit) && !is_around(unit, other)) {
+      if (group.state() == UnitState::kFull && !group.is_root() && group.part_of() < 0 &&
+          (options_.reshards[other] || done(other)) && !is_around(groups_, other, unit) &&
+          !is_around(groups_, unit, other)) {
         reshard(other);
       }
     }

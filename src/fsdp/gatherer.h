@@ -39,8 +39,10 @@ class Gatherer {
   /// Makes a unit full for its forward and starts on the unit that is likely to be next, unless
   /// this one is run `alone`: then whatever follows is a forward of its own.
   void for_forward(std::size_t unit, bool alone);
-  /// Makes a unit full inside a backward; `wanted` says whether a unit is worth gathering ahead.
-  void for_backward(std::size_t unit, const std::function<bool(std::size_t)>& wanted);
+  using UnitTest = std::function<bool(std::size_t unit)>;
+  /// Makes a unit full inside a backward; `wanted` says whether a unit is worth gathering ahead,
+  /// `done` whether one that is kept after forward has got all its gradients, if it gets any.
+  void for_backward(std::size_t unit, const UnitTest& wanted, const UnitTest& done);
   /// Makes a unit full as forward sees it and nothing else.
   void for_use(std::size_t unit) { gather(unit, /*reuse=*/false); }
   /// Makes a unit full in the parameters' own dtype and nothing else: for reading parameters.
@@ -87,7 +89,6 @@ class Gatherer {
   void gather_ahead(std::optional<std::size_t> unit, bool reuse);
   void abandon_ahead();
   bool has_room_ahead() const;
-  bool is_around(std::size_t outer, std::size_t inner) const;
   void require_unwritten(std::size_t unit);
 
   std::vector<ParamGroup>& groups_;

@@ -104,4 +104,13 @@ inline std::size_t main_part(const std::vector<ParamGroup>& groups, std::size_t 
   return of >= 0 ? static_cast<std::size_t>(of) : group;
 }
 
+/// Whether unit `outer` lies around unit `inner`.
+inline bool is_around(const std::vector<ParamGroup>& groups, std::size_t outer, std::size_t inner) {
+  for (int at = groups[inner].parent(); at >= 0;
+       at = groups[static_cast<std::size_t>(at)].parent()) {
+    if (static_cast<std::size_t>(at) == outer) return true;
+  }
+  return false;
+}
+
 }  // namespace convoy::fsdp

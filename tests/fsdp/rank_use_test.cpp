@@ -105,8 +105,14 @@ const std::vector<std::pair<std::string, Plan>>& plans() {
   return kPlans;
 }
 
+struct Ways {
+  bool accumulates = false;
+  ReshardAfterForward reshards = true;
+  std::vector<bool> shared = {true, false};
+};
+
 template <typename Layer>
-void check_plan(const Plan& plan, int world, const std::string& what, bool accumulates = false) {
+void check_plan(const Plan& plan, int world, const std::string& what, const Ways& ways = {}) {
   using Model = Unit<FickleStackImpl<Layer>>;
   const auto make = [] {
     Model model;
@@ -118,7 +124,7 @@ void check_plan(const Plan& plan, int world, const std::string& what, bool accum
     const auto x = stack_input(rank, step).requires_grad_(true);
     model(x, plan(rank, step)).square().mean().backward();
   };
-  const int rounds = accumulates ? 2 : 1;
+  const int rounds = ways.accumulates ? 2 : 1;
   StateDict expected;
   {
     Model model = make();
@@ -132,13 +138,15 @@ void check_plan(const Plan& plan, int world, const std::string& what, bool accum
     }
     expected = plain_state(model);
   }
-  for (const bool shared : {true, false}) {
+  for (const bool shared : ways.shared) {
     ranks(world, [&](Rank& rank) {
       Model model = make();
-      FullyShardedDataParallel fsdp(model, rank.comm_ptr(), {.shared_gather = shared});
+      FullyShardedDataParallel fsdp(
+          model, rank.comm_ptr(),
+          {.reshard_after_forward = ways.reshards, .shared_gather = shared});
       const auto optimizer = exact_sgd(model->parameters());
       for (int step = 0; step < 3; ++step) {
-        if (accumulates) {
+        if (ways.accumulates) {
           const auto pause = fsdp.no_sync();
           backward(model, rank.rank(), rounds * step);
         }
@@ -170,9 +178,21 @@ TEST_CASE("ranks may use different parameters of units around units") {
 
 TEST_CASE("ranks may use different parameters of a unit under no_sync") {
   for (const auto& [name, plan] : plans()) {
-    check_plan<FickleLayer>(plan, 2, name, /*accumulates=*/true);
+    check_plan<FickleLayer>(plan, 2, name, {.accumulates = true});
   }
 }
+
+TEST_CASE("ranks may use different parameters where units are kept until backward") {
+  const auto keeping = [](ReshardAfterForward reshards) {
+    return Ways{.reshards = std::move(reshards), .shared = {false}};
+  };
+  for (const auto& [name, plan] : plans()) {
+    check_plan<FickleLayer>(plan, 2, name, keeping(keep_after_forward("layer3")));
+    check_plan<FicklePair>(plan, 2, name, keeping(false));
+  }
+}
+
+namespace {
 
 // Trains a step or more on every rank. Throws unless all get the bits of one process, or all the
 // error that names what the ranks called. Returns whether it was the error.
@@ -195,6 +215,8 @@ bool fails_everywhere(int world, const std::function<void(Rank&)>& train) {
   }
   return !texts.front().empty();
 }
+
+}  // namespace
 
 TEST_CASE("C044: private gathers of other units than the peers' are one named error") {
   const auto run = [](const Body& body) {

@@ -10,14 +10,17 @@
 namespace convoy::fsdp {
 namespace {
 
-/// How many units are around one.
-int depth_of(const std::vector<ParamGroup>& groups, std::size_t unit) {
-  int depth = 0;
-  for (int at = groups[unit].parent(); at >= 0;
-       at = groups[static_cast<std::size_t>(at)].parent()) {
-    ++depth;
+/// Each unit behind all those inside it, and else in the order given.
+std::vector<std::size_t> inner_first(const std::vector<ParamGroup>& groups,
+                                     const std::vector<std::size_t>& units) {
+  std::vector<std::size_t> sorted;
+  for (const std::size_t unit : units) {
+    const auto outer = std::find_if(sorted.begin(), sorted.end(), [&](std::size_t other) {
+      return is_around(groups, main_part(groups, other), unit);
+    });
+    sorted.insert(outer, unit);
   }
-  return depth;
+  return sorted;
 }
 
 }  // namespace
@@ -113,11 +116,7 @@ void BackwardPass::learn() {
   for (const std::size_t unit : setup_.order) {
     if (!progress_[unit].listed) completed_.push_back(unit);
   }
-  if (!setup_.gatherer.options().shared) {
-    std::stable_sort(completed_.begin(), completed_.end(), [this](std::size_t a, std::size_t b) {
-      return depth_of(setup_.groups, a) > depth_of(setup_.groups, b);
-    });
-  }
+  if (!setup_.gatherer.options().shared) completed_ = inner_first(setup_.groups, completed_);
   at::Tensor order = at::empty({static_cast<std::int64_t>(completed_.size())}, at::kLong);
   auto* values = order.mutable_data_ptr<std::int64_t>();
   std::copy(completed_.begin(), completed_.end(), values);

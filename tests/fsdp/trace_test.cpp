@@ -1,5 +1,5 @@
 // What the trace shows of units: forwards, backwards and gathers, in the order they happen.
-#include "fsdp/harness.h"
+#include "fsdp/stack_runs.h"
 #include "support/catch.h"
 
 #include <algorithm>
@@ -10,15 +10,16 @@ namespace convoy::test {
 namespace {
 
 /// The spans of one rank's training step, by begin.
-std::vector<trace::Event> traced_step(Rank& rank, const fsdp::Options& options) {
+template <typename Holder>
+std::vector<trace::Event> traced_step(
+    Rank& rank, Holder model, const fsdp::Options& options,
+    const std::function<at::Tensor(Holder& model, int rank, int step)>& loss) {
   const auto sink = std::make_shared<trace::MemorySink>();
   const auto comm =
       make_communicator(rank.job(), {.timeout = 60s, .name = "traced", .trace = sink});
-  TinyGpt model;
   FullyShardedDataParallel fsdp(model, comm, options);
   const auto train = [&](int step) {
-    const TinyBatch batch = tiny_batch(rank.rank(), step);
-    tiny_loss(model(batch.tokens), batch.targets).backward();
+    loss(model, rank.rank(), step).backward();
     model->zero_grad();
   };
   train(0);  // Learns the order that prefetching follows.
@@ -30,6 +31,35 @@ std::vector<trace::Event> traced_step(Rank& rank, const fsdp::Options& options) 
                    [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
   return events;
 }
+
+std::vector<trace::Event> traced_step(Rank& rank, const fsdp::Options& options) {
+  return traced_step<TinyGpt>(rank, TinyGpt(), options, [](TinyGpt& model, int of_rank, int step) {
+    const TinyBatch batch = tiny_batch(of_rank, step);
+    return tiny_loss(model(batch.tokens), batch.targets);
+  });
+}
+
+/// A unit around a unit, with parameters before it.
+struct TracedPairImpl : torch::nn::Module {
+  TracedPairImpl()
+      : before(register_module("before", torch::nn::Linear(6, 6))),
+        inner(register_module("inner", Layer())) {}
+  torch::Tensor forward(torch::Tensor x) { return inner(before(x)); }
+  torch::nn::Linear before;
+  Layer inner;
+};
+using TracedPair = Unit<TracedPairImpl>;
+
+struct TracedPairsImpl : torch::nn::Module {
+  TracedPairsImpl()
+      : a(register_module("a", TracedPair())),
+        b(register_module("b", TracedPair())),
+        head(register_module("head", torch::nn::Linear(6, 4))) {}
+  torch::Tensor forward(torch::Tensor x) { return head(b(a(x))); }
+  TracedPair a, b;
+  torch::nn::Linear head;
+};
+using TracedPairs = Unit<TracedPairsImpl>;
 
 std::vector<std::string> of_name(const std::vector<trace::Event>& events, std::string_view name) {
   std::vector<std::string> details;
@@ -102,6 +132,39 @@ TEST_CASE("the trace shows forward and backward of every unit") {
     }
     // A shared gather moves nothing, so nothing is asked for ahead.
     check_equal(of_name(events, "gather ahead").empty(), shared, "ahead");
+  });
+}
+
+TEST_CASE("units around units are reduced right behind those inside them") {
+  const bool shared = GENERATE(true, false);
+  ranks(2, [shared](Rank& rank) {
+    const auto events =
+        traced_step<TracedPairs>(rank, TracedPairs(), {.shared_gather = shared},
+                                 [](TracedPairs& model, int of_rank, int step) {
+                                   return model(stack_input(of_rank, step)).square().mean();
+                                 });
+    auto reductions = of_name(events, "reduce_scatter");
+    std::erase(reductions, "(root)");
+    const std::vector<std::string> expected{"b.inner", "b", "a.inner", "a"};
+    check_equal(reductions, expected, "reductions");
+  });
+}
+
+TEST_CASE("a unit that runs twice and is kept is not gathered after the last gradient") {
+  ranks(2, [](Rank& rank) {
+    const auto events = traced_step<Stack>(
+        rank, make_seeded_stack(), {.reshard_after_forward = false, .shared_gather = false},
+        [](Stack& model, int of_rank, int step) {
+          model->body = [](StackImpl& self, torch::Tensor x) {
+            return self.layers[0](self.layers[1](self.layers[0](x)));
+          };
+          return model(stack_input(of_rank, step)).square().mean();
+        });
+    const auto& whole = nth(events, "backward", "", 0);
+    for (const auto& event : events) {
+      const bool late = event.name == "all_gather" && event.begin_ns > whole.end_ns;
+      check(!late, concat("a gather of ", event.detail, " at the end of backward"));
+    }
   });
 }
 

@@ -79,7 +79,9 @@ void UnitGradients::take(std::size_t index, const at::Tensor& gradient) {
   const at::Tensor& buffer = buffer_.tensor();
   // Somebody else who holds it may change it in place before it is read, as a hook may; the copied
   // part would not follow.
+  // A part of something larger, as the gradient of what was concatenated, would hold all of that.
   const bool as_here = is_sole_holder(gradient) && gradient.layout() == at::kStrided &&
+                       gradient.storage().nbytes() == gradient.nbytes() &&
                        gradient.is_contiguous() && gradient.scalar_type() == buffer.scalar_type() &&
                        !gradient.is_neg();
   if (as_here) {

@@ -98,6 +98,22 @@ struct WatchedPairsImpl : torch::nn::Module {
 };
 using WatchedPairs = Unit<WatchedPairsImpl>;
 
+// Its prefix gets a small part of a large gradient, before anything else gets any.
+struct WatchedPrefixImpl : torch::nn::Module {
+  explicit WatchedPrefixImpl(std::shared_ptr<std::function<void()>> look)
+      : body(register_module("body", torch::nn::Linear(96, 96))),
+        prefix(register_parameter("prefix", torch::randn({8, 96}))),
+        look_(std::move(look)) {}
+  torch::Tensor forward(torch::Tensor x) {
+    const auto watched = Watch::apply(body(x), look_);
+    return torch::cat({prefix, torch::randn({2000, 96})}).square().mean() + watched.mean();
+  }
+  torch::nn::Linear body;
+  torch::Tensor prefix;
+  std::shared_ptr<std::function<void()>> look_;
+};
+using WatchedPrefix = Unit<WatchedPrefixImpl>;
+
 }  // namespace
 
 TEST_CASE("two non-root units at most are resident, in forward, backward and evaluation") {
@@ -198,6 +214,18 @@ TEST_CASE("gradients that stay in place take at most what their buffers take") {
       check_equal(most > 0, shared, "some stay where gathers are shared");
     });
   }
+}
+
+TEST_CASE("a gradient that is a small part of a large one does not hold all of that") {
+  ranks(2, [](Rank& rank) {
+    auto look = std::make_shared<std::function<void()>>([] {});
+    WatchedPrefix model(look);
+    FullyShardedDataParallel fsdp(model, rank.comm_ptr());
+    std::int64_t most = 0;
+    *look = [&] { most = std::max(most, fsdp.local_gradient_bytes()); };
+    model(torch::randn({7, 96})).backward();
+    check(most <= fsdp.gradient_buffer_bytes(), concat(most, " bytes stay"));
+  });
 }
 
 TEST_CASE("units run one by one, without a root, gather each unit once a forward") {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,13 @@ constexpr std::size_t kMostOpenFiles = 256;
 constexpr std::size_t kBlockBytes = std::size_t{1} << 20;
 /// A larger text is known by this many blocks of it.
 constexpr std::int64_t kMostBlocks = 64;
+
+/// A process needs descriptors for other things too.
+std::size_t most_open_files() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+  return static_cast<std::size_t>(std::min<rlim_t>(kMostOpenFiles, limit.rlim_cur / 4));
+}
 
 [[noreturn]] void fail(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kInvalidArgument, concat("cannot read the data '", path, "': ", reason));
@@ -96,7 +104,7 @@ void Text::append(const std::string& path) {
   if (::fstat(fd.get(), &info) != 0) fail(path, std::generic_category().message(errno));
   if (!S_ISREG(info.st_mode)) fail(path, "it is neither a file nor a folder");
   if (info.st_size == 0) return;
-  if (files_.size() >= kMostOpenFiles) fd.reset();
+  if (files_.size() >= most_open_files()) fd.reset();
   files_.push_back({size_, info.st_size, path, info.st_dev, info.st_ino, std::move(fd)});
   names_.push_back(path);
   size_ += info.st_size;

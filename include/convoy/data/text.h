@@ -14,9 +14,10 @@
 namespace convoy::data {
 
 /// The bytes of one or more files, end to end, read from the files each time. The first 256 files
-/// stay open; of others the path must go on leading to the same file. A file that is cut shorter
-/// while it is in use, or is no longer there, is an error of the read that misses it; that bytes
-/// are replaced by others is not noticed. Any number of threads may read.
+/// stay open (fewer where the process may open fewer than 1,024); of others the path must go on
+/// leading to the same file. A file that is cut shorter while it is in use, or is no longer there,
+/// is an error of the read that misses it; that bytes are replaced by others is not noticed. Any
+/// number of threads may read.
 class Text {
  public:
   /// Opens files, and the regular files below folders (sorted by path, so that the order depends on

@@ -217,7 +217,7 @@ def main():
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except RaceError as error:
+    except (RaceError, OSError) as error:  # OSError: a program that is not there.
         print(f"race: {error}", file=sys.stderr)
         sys.exit(1)
     except children.Stopped as stopped:

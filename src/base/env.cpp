@@ -22,7 +22,8 @@ constexpr std::array kVariables{
     EnvVariable{
         "CONVOY_ALLOCATOR", kUser, "keep",
         "`keep`: programs over `guarded_main` let malloc keep large blocks that were freed, "
-        "for the next step. `system`: it stays as the C library has it."},
+        "for the next step, and ask for huge pages under its heap. `system`: malloc stays as the "
+        "C library has it."},
     EnvVariable{"CONVOY_LOG", kUser, "warn",
                 "How much is logged to stderr: `error`, `warn`, `info` or `debug`."},
     EnvVariable{"CONVOY_TIMEOUT", kUser, "600s",

@@ -23,6 +23,9 @@ PrivateMapping::PrivateMapping(std::size_t bytes) : bytes_(bytes) {
                 concat("FSDP: cannot map ", bytes,
                        " bytes for a unit's full parameters: ", std::strerror(error)));
   }
+  // Every gather faults in what was dropped: one fault for 512 pages. A wish, which the kernel may
+  // not grant.
+  ::madvise(data_, bytes, MADV_HUGEPAGE);
 }
 
 PrivateMapping::~PrivateMapping() {

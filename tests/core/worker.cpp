@@ -8,10 +8,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 namespace {
@@ -35,10 +39,43 @@ void announce(const Job& job, const std::string& what) {
   job.store()->set(concat(what, "/", job.rank()), "");
 }
 
+long faults() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
+std::string huge_pages() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  while (file >> word) {
+    if (word == "AnonHugePages:" && file >> word) return word;
+  }
+  return "?";
+}
+
+// Takes and frees a large block twice.
+void use_memory() {
+  constexpr std::size_t kBytes = std::size_t{96} << 20;
+  for (const char* round : {"first", "second"}) {
+    const long before = faults();
+    const std::unique_ptr<char[], decltype(&std::free)> block(
+        static_cast<char*>(std::malloc(kBytes)), &std::free);
+    for (std::size_t at = 0; at < kBytes; at += 4096) {
+      const_cast<volatile char*>(block.get())[at] = 1;
+    }
+    std::printf("%s %ld faults %s kB huge\n", round, faults() - before, huge_pages().c_str());
+  }
+}
+
 int run(int argc, char** argv) {
   const auto mode = argument(argc, argv, 1);
   if (mode == "bad-input") {
     throw Error(ErrorKind::kInvalidArgument, "no such file: /nowhere");
+  }
+  if (mode == "memory") {
+    use_memory();
+    return 0;
   }
   const auto job = Job::from_environment();
   const auto forever = Deadline::after(std::chrono::seconds(60));

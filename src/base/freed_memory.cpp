@@ -17,6 +17,13 @@ namespace convoy {
 namespace {
 
 #if defined(__GLIBC__)
+// The sanitizers' malloc would take at once what the heap is stretched by.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kHasMallocOfGlibc = false;
+#else
+constexpr bool kHasMallocOfGlibc = true;
+#endif
+
 bool is_limited(decltype(RLIMIT_AS) resource) {
   rlimit limit{};
   return ::getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
@@ -34,7 +41,7 @@ bool is_address_space_free() {
 void use_huge_pages() {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto bytes = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) / 2 * page;
-  if (!is_address_space_free()) return;
+  if (!kHasMallocOfGlibc || !is_address_space_free()) return;
   const auto old_end = reinterpret_cast<std::uintptr_t>(::sbrk(0));
   void* const block = std::malloc(bytes);
   const auto begin = reinterpret_cast<std::uintptr_t>(block);
@@ -54,10 +61,7 @@ void keep_freed_memory() noexcept {
 #if defined(__GLIBC__)
   ::mallopt(M_MMAP_MAX, 0);         // No mapping of its own, which ends when the block is freed.
   ::mallopt(M_TRIM_THRESHOLD, -1);  // Nor is the end of the heap cut off.
-  // The sanitizers' malloc would take the memory at once.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   use_huge_pages();
-#endif
 #endif
 }
 

@@ -38,6 +38,13 @@ void rename_twice(const fs::path& staged, const fs::path& target, const Renames&
   remove_folder(old);
 }
 
+bool is_there(const fs::path& path) {
+  std::error_code error;
+  const bool found = fs::exists(path, error);
+  if (error) fail_to("cannot look at", path, error.value());
+  return found;
+}
+
 }  // namespace
 
 int Renames::rename(const fs::path& from, const fs::path& to) const {
@@ -49,7 +56,7 @@ int Renames::exchange(const fs::path& a, const fs::path& b) const {
 }
 
 void replace_folder(const fs::path& staged, const fs::path& target, const Renames& renames) {
-  if (!fs::exists(target)) {
+  if (!is_there(target)) {
     if (const int error = renames.rename(staged, target)) fail_to("cannot rename", staged, error);
   } else if (const int error = renames.exchange(staged, target)) {
     if (!lacks_exchange(error)) fail_to("cannot replace", target, error);
@@ -69,8 +76,8 @@ fs::path target_or_replaced(const fs::path& target) {
 
 void restore_replaced(const fs::path& target) {
   const fs::path old = replaced_name(target);
-  if (!fs::exists(old)) return;
-  if (fs::exists(target)) return remove_folder(old);
+  if (!is_there(old)) return;
+  if (is_there(target)) return remove_folder(old);
   if (const int error = Renames().rename(old, target)) fail_to("cannot rename", old, error);
   sync_folder(folder_of(target));
 }

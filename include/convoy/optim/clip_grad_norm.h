@@ -19,7 +19,8 @@ namespace convoy::optim {
 /// over fixed blocks of kShardAlignment elements of each parameter, in a fixed order; the block
 /// sums are added exactly (ExactSum), over the ranks too; the total is rounded once. So one
 /// process, DDP and FSDP at any world size get equal bits, and equal gradients after scaling (done
-/// in float32, in float64 for float64).
+/// in float32, in float64 for float64). Parameters that FSDP ignores are no spans of the model and
+/// are not clipped.
 ///
 /// Collective: every rank of `comm` calls it, with the same p and max_norm, also one whose spans
 /// are empty or have no gradients. The blocks of replicated spans are shared out over the ranks.

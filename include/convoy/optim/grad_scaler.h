@@ -40,7 +40,9 @@ struct GradScalerState {
 ///
 /// Unlike PyTorch's, step() does not unscale by itself: an optimizer does not know the ranks.
 /// With several models and optimizers: unscale_ each, step each, update once; an optimizer is
-/// skipped if one of its own models had an overflow.
+/// skipped if one of its own models had an overflow. Parameters that FSDP ignores belong to no
+/// model: to train them in half precision, make their gradients alike on all ranks first, then
+/// unscale_ them beside the model.
 ///
 /// Thread rule: one thread at a time.
 class GradScaler {

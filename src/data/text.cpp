@@ -1,6 +1,7 @@
 // Opens files and reads across their borders.
 #include "convoy/data/text.h"
 
+#include "base/regular_file.h"
 #include "convoy/base/check.h"
 #include "convoy/base/hash.h"
 
@@ -98,14 +99,13 @@ Fd Text::File::open() const {
 }
 
 void Text::append(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!fd) fail(path, std::generic_category().message(errno));
+  RegularFile file = open_regular_file(path, O_RDONLY);
+  if (!file.fd) fail(path, file.problem);
   struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) fail(path, std::generic_category().message(errno));
-  if (!S_ISREG(info.st_mode)) fail(path, "it is neither a file nor a folder");
+  if (::fstat(file.fd.get(), &info) != 0) fail(path, std::generic_category().message(errno));
   if (info.st_size == 0) return;
-  if (files_.size() >= most_open_files()) fd.reset();
-  files_.push_back({size_, info.st_size, path, info.st_dev, info.st_ino, std::move(fd)});
+  if (files_.size() >= most_open_files()) file.fd.reset();
+  files_.push_back({size_, info.st_size, path, info.st_dev, info.st_ino, std::move(file.fd)});
   names_.push_back(path);
   size_ += info.st_size;
 }

@@ -6,8 +6,18 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <limits>
+#include <string>
 #include <vector>
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 using namespace convoy;
 using namespace convoy::test;
@@ -74,6 +84,86 @@ TEST_CASE("shared and own allocations take turns without touching") {
       check(shared[index].eq(i * 10 + 5).all().item<bool>(), "shared memory changed");
     }
   });
+}
+
+namespace {
+
+/// Bytes of the mapping around `address` that this process reaches through huge pages.
+std::int64_t huge_bytes_around(const void* address) {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  std::ifstream maps("/proc/self/smaps");
+  bool is_inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0;
+    unsigned long end = 0;
+    long kib = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &begin, &end) == 2) {
+      is_inside = begin <= wanted && wanted < end;
+    } else if (is_inside && std::sscanf(line.c_str(), "ShmemPmdMapped: %ld", &kib) == 1) {
+      return std::int64_t{kib} << 10;
+    }
+  }
+  return 0;
+}
+
+/// True if this kernel puts a memory file on huge pages when it is asked to.
+bool has_huge_memory_files() {
+  constexpr std::size_t kHuge = std::size_t{2} << 20;
+  const int fd = ::memfd_create("probe", MFD_CLOEXEC);
+  if (fd < 0 || ::ftruncate(fd, kHuge) != 0) return false;
+  void* const room = ::mmap(nullptr, 2 * kHuge, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const auto inside = reinterpret_cast<std::uintptr_t>(room) % kHuge;
+  void* const place = static_cast<char*>(room) + (kHuge - inside) % kHuge;
+  ::mmap(place, kHuge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  *static_cast<volatile char*>(place) = 1;
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE
+  const bool has = ::madvise(place, kHuge, kCollapse) == 0;
+  ::munmap(room, 2 * kHuge);
+  ::close(fd);
+  return has;
+}
+
+struct HugeShare {
+  std::atomic<std::int64_t> most = 0;     ///< Bytes on huge pages.
+  std::atomic<std::int64_t> missing = 0;  ///< Bytes that are not, where most are missing.
+};
+
+void raise_to(std::atomic<std::int64_t>& value, std::int64_t other) {
+  auto seen = value.load();
+  while (seen < other && !value.compare_exchange_weak(seen, other)) {
+  }
+}
+
+/// Allocates, writes and reduces more than ten huge pages on each of three ranks; own and shared.
+void reduce_large_tensors(HugeShare& share) {
+  run_ranks(3, [&](Rank& r) {
+    const std::int64_t numel = (std::int64_t{11} << 19) + 4099;  // 22 MiB of floats, and some.
+    auto own = r.comm().allocate(numel, at::kFloat);
+    const auto shared = r.comm().allocate_shared(numel, at::kFloat);
+    check(own.eq(0).all().item<bool>() && shared.eq(0).all().item<bool>(), "not zero");
+    own.copy_(values_of(r.rank(), numel, at::kFloat));
+    r.comm().all_reduce(own)->wait();
+    check_same_bits(own, reduced_values(3, numel, at::kFloat, ReduceOp::kSum));
+    const std::int64_t all_own = r.size() * numel * 4;
+    const std::int64_t huge_own = huge_bytes_around(own.const_data_ptr());
+    const std::int64_t huge_shared = huge_bytes_around(shared.const_data_ptr());
+    raise_to(share.most, std::max(huge_own, huge_shared));
+    raise_to(share.missing, std::max(all_own - huge_own, numel * 4 - huge_shared));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("large allocations lie on huge pages, or on small ones where the kernel refuses") {
+  HugeShare refused;
+  ::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  reduce_large_tensors(refused);
+  ::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+  CHECK(refused.most == 0);
+  HugeShare granted;
+  reduce_large_tensors(granted);
+  // All but the end of each chunk.
+  if (has_huge_memory_files()) CHECK(granted.missing < std::int64_t{2} << 20);
 }
 
 TEST_CASE("tensors outlive their communicator") {

@@ -28,8 +28,8 @@ namespace {
 struct TwoViews {
   TwoViews() {
     const auto bytes = layout_of_group(2).total_bytes;
-    REQUIRE(segment.reserve(0, bytes) == 0);
     auto base = cache.map(segment.fd(), 0, bytes);
+    REQUIRE(segment.reserve(0, bytes, base->data()) == 0);
     for (int r = 0; r < 2; ++r) views.emplace_back("test", r, 2, base);
   }
   MappingCache cache;
@@ -41,7 +41,7 @@ struct TwoViews {
 
 TEST_CASE("a segment cannot be shrunk, and only such a one is taken from a peer") {
   auto segment = Segment::create();
-  REQUIRE(segment.reserve(0, 8192) == 0);
+  REQUIRE(segment.reserve(0, 8192, nullptr) == 0);
   CHECK(::ftruncate(segment.fd(), 4096) != 0);
   CHECK_NOTHROW(Segment::adopt(Fd(::dup(segment.fd())), 8192));
   check_throws(ErrorKind::kProtocol, "not a segment",
@@ -60,8 +60,8 @@ TEST_CASE("a limit of file sizes is an error number, not a signal") {
     auto segment = Segment::create();
     const rlimit limit{8192, 8192};
     if (::setrlimit(RLIMIT_FSIZE, &limit) != 0) ::_exit(1);
-    if (segment.reserve(0, 8192) != 0) ::_exit(2);
-    if (segment.reserve(8192, 4096) != EFBIG) ::_exit(3);
+    if (segment.reserve(0, 8192, nullptr) != 0) ::_exit(2);
+    if (segment.reserve(8192, 4096, nullptr) != EFBIG) ::_exit(3);
     if (file_size_limit() != 8192) ::_exit(4);
     sigset_t pending;
     sigpending(&pending);
@@ -75,11 +75,11 @@ TEST_CASE("a limit of file sizes is an error number, not a signal") {
 
 TEST_CASE("released pages come back as zeros") {
   auto segment = Segment::create();
-  REQUIRE(segment.reserve(0, 4096) == 0);
+  REQUIRE(segment.reserve(0, 4096, nullptr) == 0);
   const Mapping mapping(segment.fd(), 0, 4096);
   std::memset(mapping.data(), 7, 4096);
   segment.release(0, 4096);
-  REQUIRE(segment.reserve(0, 4096) == 0);
+  REQUIRE(segment.reserve(0, 4096, nullptr) == 0);
   CHECK(mapping.data()[100] == std::byte{0});
 }
 
@@ -87,8 +87,8 @@ TEST_CASE("a cache maps a range once, and each segment by itself") {
   MappingCache cache;
   auto first = Segment::create();
   auto second = Segment::create();
-  REQUIRE(first.reserve(0, 8192) == 0);
-  REQUIRE(second.reserve(0, 8192) == 0);
+  REQUIRE(first.reserve(0, 8192, nullptr) == 0);
+  REQUIRE(second.reserve(0, 8192, nullptr) == 0);
   const Fd duplicate(::dup(first.fd()));
   const auto a = cache.map(first.fd(), 0, 4096);
   CHECK(cache.map(duplicate.get(), 0, 4096) == a);

@@ -37,35 +37,37 @@ ArenaPlan Arena::plan(std::int64_t bytes, bool shared) const {
   }
   ArenaPlan plan;
   const auto part = round_up(std::max(size, kLeastChunk), kPageBytes);
-  plan.chunk_offset = next_offset_;
   plan.pitch = shared ? 0 : part;
   plan.chunk_bytes = shared ? part : part * static_cast<std::uint64_t>(group_.size());
+  plan.chunk_offset =
+      plan.chunk_bytes < kHugePageBytes ? next_offset_ : round_up(next_offset_, kHugePageBytes);
   plan.bytes = size;
   plan.is_new = true;
   return plan;
 }
 
 // Each rank reserves its own part, or its slice of a shared chunk: the work of zeroing pages and
-// the charge for them are spread over the ranks.
+// the charge for them are spread over the ranks. A huge page is for the rank in whose part it
+// begins.
 std::uint64_t Arena::share_begin(const ArenaPlan& plan, int rank) const {
-  if (plan.pitch != 0) return plan.pitch * static_cast<std::uint64_t>(rank);
-  const auto pages = plan.chunk_bytes / kPageBytes;
-  return pages * static_cast<std::uint64_t>(rank) / static_cast<std::uint64_t>(group_.size()) *
-         kPageBytes;
+  const auto index = static_cast<std::uint64_t>(rank);
+  const auto begin = plan.pitch != 0
+                         ? plan.pitch * index
+                         : plan.chunk_bytes * index / static_cast<std::uint64_t>(group_.size());
+  const auto unit = plan.chunk_bytes < kHugePageBytes ? kPageBytes : kHugePageBytes;
+  return std::min(round_up(begin, unit), plan.chunk_bytes);
 }
 
 int Arena::prepare(const ArenaPlan& plan) noexcept {
   if (!plan.is_new) return 0;
   const auto begin = share_begin(plan, group_.rank());
   const auto end = share_begin(plan, group_.rank() + 1);
-  const int result = segment_.reserve(plan.chunk_offset + begin, end - begin);
-  if (result != 0) return result;
   try {
     prepared_ = cache_->map(segment_.fd(), plan.chunk_offset, plan.chunk_bytes);
   } catch (const std::exception&) {
     return ENOMEM;
   }
-  return 0;
+  return segment_.reserve(plan.chunk_offset + begin, end - begin, prepared_->data() + begin);
 }
 
 void Arena::commit(const ArenaPlan& plan, bool shared) {
@@ -75,6 +77,7 @@ void Arena::commit(const ArenaPlan& plan, bool shared) {
     by_address_[prepared_->data()] = plan.chunk_offset;
     prepared_.reset();
     next_offset_ = plan.chunk_offset + plan.chunk_bytes;
+    reserved_bytes_ += plan.chunk_bytes;
     // The chunk with more room left takes the next small allocations.
     const auto part_bytes = [&](const ArenaPlan& chunk) {
       return shared ? chunk.chunk_bytes : chunk.pitch;

@@ -31,7 +31,7 @@ class Arena {
 
   /// Decides, changes nothing.
   ArenaPlan plan(std::int64_t bytes, bool shared) const;
-  /// Reserves this rank's share of a new chunk and maps all of it. Returns 0 or errno.
+  /// Maps a new chunk and reserves this rank's share of it. Returns 0 or errno.
   int prepare(const ArenaPlan& plan) noexcept;
   /// Makes the plan final: every rank has prepared it.
   void commit(const ArenaPlan& plan, bool shared);
@@ -48,9 +48,7 @@ class Arena {
   std::byte* address(std::uint64_t offset, std::size_t bytes) const;
 
   /// Bytes reserved for chunks so far, on all ranks together.
-  std::uint64_t reserved_bytes() const noexcept {
-    return next_offset_ - group_.layout().total_bytes;
-  }
+  std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }
 
  private:
   struct Room {  ///< The chunk that small allocations go into.
@@ -63,6 +61,7 @@ class Arena {
   Segment segment_;
   std::shared_ptr<MappingCache> cache_;
   std::uint64_t next_offset_;
+  std::uint64_t reserved_bytes_ = 0;
   Room own_room_;
   Room shared_room_;
   std::shared_ptr<Mapping> prepared_;

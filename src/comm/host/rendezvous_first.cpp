@@ -69,14 +69,17 @@ class FirstRank {
     if (limit) found = std::min(found, *limit);
     int reason = std::cmp_less(found, bytes) ? ENOSPC : 0;
     auto segment = Segment::create();
-    if (reason == 0) reason = segment.reserve(0, bytes);
+    std::shared_ptr<Mapping> base;
+    if (reason == 0) {
+      base = cache_.map(segment.fd(), 0, bytes);
+      reason = segment.reserve(0, bytes, base->data());
+    }
     if (reason == EFBIG) found = file_size_limit();
     CONVOY_REQUIRE(reason == 0, kMemory, "communicator '", options_.name, "': cannot reserve ",
                    bytes, " bytes of shared memory for ", job_.world_size(), " ranks: found ",
                    found, " bytes (", std::generic_category().message(reason),
                    "); free memory, or raise the limit (memory cgroup, shared_memory_limit, "
                    "ulimit -f)");
-    auto base = cache_.map(segment.fd(), 0, bytes);
     HostGroup(options_.name, 0, job_.world_size(), base).enter();
     return {std::move(segment), std::move(base)};
   }

@@ -2,6 +2,8 @@
 #include "comm/host/segment.h"
 
 #include "base/held_signal.h"
+#include "base/rounding.h"
+#include "comm/host/memory_units.h"
 #include "convoy/base/check.h"
 
 #include <algorithm>
@@ -16,12 +18,51 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_COLLAPSE  // Linux 6.1; headers may be older than the kernel.
+#define MADV_COLLAPSE 25
+#endif
+
 namespace convoy {
+namespace {
+
+// An address for `bytes` of a file from `offset` on that is as far into a huge page, and the room
+// around it; null where there is none to be had.
+struct Room {
+  std::byte* begin = nullptr;
+  std::byte* place = nullptr;
+  std::size_t bytes = 0;
+};
+
+Room find_room(std::uint64_t offset, std::size_t bytes) {
+  if (bytes < kHugePageBytes) return {};
+  const std::size_t total = bytes + kHugePageBytes;
+  void* const found =
+      ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (found == MAP_FAILED) return {};
+  const auto address = reinterpret_cast<std::uintptr_t>(found);
+  auto* const begin = static_cast<std::byte*>(found);
+  return {begin, begin + (offset - address) % kHugePageBytes, total};
+}
+
+void give_back_around(const Room& room, std::size_t bytes) {
+  if (room.begin == nullptr) return;
+  const auto before = static_cast<std::size_t>(room.place - room.begin);
+  if (before > 0) ::munmap(room.begin, before);
+  const auto used = before + round_up(bytes, kPageBytes);
+  if (used < room.bytes) ::munmap(room.begin + used, room.bytes - used);
+}
+
+}  // namespace
+
 Mapping::Mapping(int fd, std::uint64_t offset, std::size_t bytes) : bytes_(bytes) {
+  const auto room = find_room(offset, bytes);
   void* address =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+      ::mmap(room.place, bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | (room.place != nullptr ? MAP_FIXED : 0), fd, static_cast<off_t>(offset));
+  const int error_number = errno;
+  give_back_around(room, address != MAP_FAILED ? bytes : 0);
   CONVOY_REQUIRE(address != MAP_FAILED, kMemory, "cannot map ", bytes,
-                 " bytes of shared memory: ", std::generic_category().message(errno),
+                 " bytes of shared memory: ", std::generic_category().message(error_number),
                  "; look at the limit of address space (ulimit -v) and vm.max_map_count");
   data_ = static_cast<std::byte*>(address);
 }
@@ -69,9 +110,26 @@ Segment Segment::adopt(Fd fd, std::uint64_t bytes) {
   return Segment(std::move(fd));
 }
 
-int Segment::reserve(std::uint64_t offset, std::uint64_t bytes) noexcept {
+// Memory files are on huge pages at their owner's wish only, and only after the fact
+// (MADV_COLLAPSE, whatever shmem_enabled says): one small page is made for each huge one, which
+// then takes its place, zeroed. That is less work than 512 small ones. What the kernel refuses is
+// left on small pages.
+int Segment::reserve(std::uint64_t offset, std::uint64_t bytes, std::byte* mapped) noexcept {
   if (bytes == 0) return 0;
   const FileSizeSignalHeld held;
+  const auto end = offset + bytes;
+  for (auto at = round_up(offset, kHugePageBytes); at + kHugePageBytes <= end;
+       at += kHugePageBytes) {
+    // The last page of each, so that the file ends behind it.
+    if (fill(at + kHugePageBytes - kPageBytes, kPageBytes) != 0 ||
+        ::madvise(mapped + (at - offset), kHugePageBytes, MADV_COLLAPSE) != 0) {
+      break;
+    }
+  }
+  return fill(offset, bytes);
+}
+
+int Segment::fill(std::uint64_t offset, std::uint64_t bytes) noexcept {
   while (::fallocate(fd_.get(), 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) != 0) {
     if (errno != EINTR) return errno;
   }

@@ -13,7 +13,8 @@
 
 namespace convoy {
 
-/// A range of a segment in this process's memory; unmapped with its last owner.
+/// A range of a segment in this process's memory; unmapped with its last owner. It lies in the
+/// address space as the range lies in the segment, so that huge pages fit both.
 class Mapping {
  public:
   /// Error: kMemory.
@@ -55,14 +56,16 @@ class Segment {
   static Segment adopt(Fd fd, std::uint64_t bytes);
 
   int fd() const noexcept { return fd_.get(); }
-  /// Makes pages for the range, zeroed where there were none. Returns 0 or errno: EFBIG for
-  /// RLIMIT_FSIZE (its signal is held back), ENOSPC or ENOMEM for want of memory.
-  int reserve(std::uint64_t offset, std::uint64_t bytes) noexcept;
+  /// Makes pages for the range, which `mapped` begins with; zeroed where there were none, huge ones
+  /// where the kernel has them. Returns 0 or errno: EFBIG for RLIMIT_FSIZE (its signal is held
+  /// back), ENOSPC or ENOMEM for want of memory.
+  int reserve(std::uint64_t offset, std::uint64_t bytes, std::byte* mapped) noexcept;
   /// Gives the pages back; the range must not be touched any more.
   void release(std::uint64_t offset, std::uint64_t bytes) noexcept;
 
  private:
   explicit Segment(Fd fd) : fd_(std::move(fd)) {}
+  int fill(std::uint64_t offset, std::uint64_t bytes) noexcept;
   Fd fd_;
 };
 

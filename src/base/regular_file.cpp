@@ -3,9 +3,11 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 namespace convoy {
 namespace {
@@ -37,6 +39,22 @@ RegularFile open_regular_file(const std::filesystem::path& path, int flags) {
   if (file.fd && !known) file.problem = std::generic_category().message(errno);
   if (!file.problem.empty()) file.fd.reset();
   return file;
+}
+
+FileText read_regular_file(const std::filesystem::path& path, std::size_t most) {
+  const RegularFile file = open_regular_file(path, O_RDONLY);
+  if (!file.fd) return {{}, file.problem};
+  std::string text(most, '\0');
+  std::size_t filled = 0;
+  while (filled < most) {
+    const ssize_t count = ::read(file.fd.get(), text.data() + filled, most - filled);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return {{}, std::generic_category().message(errno)};
+    if (count == 0) break;
+    filled += static_cast<std::size_t>(count);
+  }
+  text.resize(filled);
+  return {std::move(text), {}};
 }
 
 }  // namespace convoy

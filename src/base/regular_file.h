@@ -3,6 +3,7 @@
 
 #include "convoy/base/fd.h"
 
+#include <cstddef>
 #include <filesystem>
 #include <string>
 
@@ -17,5 +18,14 @@ struct RegularFile {
 
 /// `flags` as for open(2); closed on exec. Waits for nothing.
 RegularFile open_regular_file(const std::filesystem::path& path, int flags);
+
+/// The beginning of a file, or why it could not be read.
+struct FileText {
+  std::string text;
+  std::string problem;
+};
+
+/// Reads on until `most` bytes or the end: one read() may give fewer.
+FileText read_regular_file(const std::filesystem::path& path, std::size_t most);
 
 }  // namespace convoy

@@ -13,9 +13,6 @@
 #include <system_error>
 #include <vector>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 namespace convoy::saving {
 namespace {
 
@@ -30,11 +27,9 @@ std::optional<std::int64_t> step_of(std::string_view name) {
 }
 
 std::string first_line_of(const fs::path& path) {
-  std::array<char, 64> text{};
-  const RegularFile file = open_regular_file(path, O_RDONLY);
-  if (!file.fd || ::read(file.fd.get(), text.data(), text.size() - 1) < 0) return {};
-  const std::string_view all(text.data());
-  return std::string(all.substr(0, all.find('\n')));  // A longer line is no name of ours.
+  constexpr std::size_t kMost = 63;  // A longer line is no name of ours.
+  const std::string text = read_regular_file(path, kMost).text;
+  return text.substr(0, text.find('\n'));
 }
 
 std::optional<StepFolder> named_by_latest(const fs::path& folder) {

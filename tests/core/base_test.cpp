@@ -1,4 +1,5 @@
 // Descriptors, parsing, suggestions, hashes, processes and the logger.
+#include "base/regular_file.h"
 #include "convoy/base/exception_text.h"
 #include "convoy/base/hash.h"
 #include "convoy/base/log.h"
@@ -300,4 +301,18 @@ TEST_CASE("Log levels have names") {
     CHECK(parse_log_level(to_string(level)) == level);
   }
   CHECK_FALSE(parse_log_level("loud").has_value());
+}
+
+TEST_CASE("a file is read to its end, or as far as wanted, however little a read gives") {
+  // The kernel gives this one a page at a time.
+  const Fd file(::open("/proc/self/smaps", O_RDONLY | O_CLOEXEC));
+  std::string buffer(std::size_t{1} << 20, '\0');
+  const ssize_t once = ::read(file.get(), buffer.data(), buffer.size());
+  REQUIRE(once > 0);
+  const auto whole = read_regular_file("/proc/self/smaps", buffer.size());
+  CHECK(whole.problem.empty());
+  CHECK(whole.text.size() > static_cast<std::size_t>(once));
+  CHECK(read_regular_file("/proc/self/smaps", 10000).text.size() == 10000);
+  CHECK(read_regular_file("/proc/self/nothing", 10).problem == "No such file or directory");
+  CHECK(read_regular_file("/proc/self", 10).problem == "it is a folder");
 }

@@ -17,7 +17,6 @@
 #include <optional>
 #include <system_error>
 
-#include <fcntl.h>
 #include <unistd.h>
 
 namespace convoy::train_gpt {
@@ -32,14 +31,8 @@ constexpr std::size_t kMostStateBytes = 64 * 1024;
 
 ParsedTrainState read_train_state(const fs::path& folder, const TrainingIdentity& identity) {
   const fs::path path = folder / kStateFile;
-  const RegularFile file = open_regular_file(path, O_RDONLY);
-  CONVOY_REQUIRE(file.problem.empty(), kInvalidArgument, "cannot read '", path.native(),
-                 "': ", file.problem);
-  std::string text(kMostStateBytes + 1, '\0');
-  const ssize_t bytes = ::read(file.fd.get(), text.data(), text.size());
-  CONVOY_REQUIRE(bytes >= 0, kInvalidArgument, "cannot read '", path.native(),
-                 "': ", std::generic_category().message(errno));
-  text.resize(static_cast<std::size_t>(bytes));
+  const auto [text, problem] = read_regular_file(path, kMostStateBytes + 1);
+  CONVOY_REQUIRE(problem.empty(), kInvalidArgument, "cannot read '", path.native(), "': ", problem);
   CONVOY_REQUIRE(text.size() <= kMostStateBytes, kInvalidArgument, "'", path.native(),
                  "' is too long for what it should be");
   try {

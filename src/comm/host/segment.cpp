@@ -5,9 +5,12 @@
 #include "base/rounding.h"
 #include "comm/host/memory_units.h"
 #include "convoy/base/check.h"
+#include "convoy/base/deadline.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -112,17 +115,21 @@ Segment Segment::adopt(Fd fd, std::uint64_t bytes) {
 
 // Memory files are on huge pages at their owner's wish only, and only after the fact
 // (MADV_COLLAPSE, whatever shmem_enabled says): one small page is made for each huge one, which
-// then takes its place, zeroed. That is less work than 512 small ones. What the kernel refuses is
-// left on small pages.
+// then takes its place, zeroed. That is less work than 512 small ones, unless memory has to be
+// moved together for it. What the kernel refuses or takes too long for is left on small pages.
 int Segment::reserve(std::uint64_t offset, std::uint64_t bytes, std::byte* mapped) noexcept {
   if (bytes == 0) return 0;
   const FileSizeSignalHeld held;
   const auto end = offset + bytes;
+  const auto patience = Deadline::after(std::chrono::seconds(1) +
+                                        std::chrono::milliseconds(2) *
+                                            static_cast<std::int64_t>(bytes / kHugePageBytes));
   for (auto at = round_up(offset, kHugePageBytes); at + kHugePageBytes <= end;
        at += kHugePageBytes) {
     // The last page of each, so that the file ends behind it.
     if (fill(at + kHugePageBytes - kPageBytes, kPageBytes) != 0 ||
-        ::madvise(mapped + (at - offset), kHugePageBytes, MADV_COLLAPSE) != 0) {
+        ::madvise(mapped + (at - offset), kHugePageBytes, MADV_COLLAPSE) != 0 ||
+        patience.expired()) {
       break;
     }
   }

@@ -7,7 +7,9 @@
 
 #include <ATen/ATen.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 using namespace convoy;
@@ -28,7 +30,7 @@ std::byte* mutable_bytes_of(const at::Tensor& tensor) {
 TEST_CASE("kernels give the bits of the definition at every length, offset and way of storing") {
   const auto dtype = GENERATE(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong,
                               at::kInt, at::kByte, at::kBool);
-  const auto sources = GENERATE(1, 2, 3, 5);
+  const auto sources = GENERATE(1, 2, 3, 4, 5);
   for (const auto op : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMin, ReduceOp::kMax}) {
     if (op == ReduceOp::kAvg && !at::isFloatingType(dtype)) continue;
     for (const auto store : {StoreMode::kThroughCache, StoreMode::kStreaming}) {
@@ -41,17 +43,55 @@ TEST_CASE("kernels give the bits of the definition at every length, offset and w
           pointers.push_back(bytes_of(inputs.back()));
         }
         const auto expected = reduced(inputs, op);
+        INFO(c10::toString(dtype) << " " << to_string(op) << " " << count);
+        // Into one that is none of the sources.
+        auto apart = at::zeros({count + 3}, inputs[0].options());
+        std::byte* const target = mutable_bytes_of(apart.narrow(0, 1, count));
+        reduce({dtype, op, pointers, {&target, 1}, count, store});
+        CHECK(same_bits(apart.narrow(0, 1, count).contiguous(), expected));
+        CHECK(apart[0].item<double>() == 0);
+        CHECK(apart.narrow(0, count + 1, 2).eq(0).all().item<bool>());
         // Into two targets, one of which is a source.
         auto other = at::zeros({count + 3}, inputs[0].options());
         const std::vector<std::byte*> targets{mutable_bytes_of(inputs.back()),
                                               mutable_bytes_of(other.narrow(0, 1, count))};
         reduce({dtype, op, pointers, targets, count, store});
-        INFO(c10::toString(dtype) << " " << to_string(op) << " " << count);
         CHECK(same_bits(inputs.back().contiguous(), expected));
         CHECK(same_bits(other.narrow(0, 1, count).contiguous(), expected));
         CHECK(other[0].item<double>() == 0);
         CHECK(other.narrow(0, count + 1, 2).eq(0).all().item<bool>());
       }
+    }
+  }
+}
+
+TEST_CASE("averages are divided once, at the ends of the range of numbers too") {
+  using Limits = std::numeric_limits<float>;
+  const std::vector<float> values{Limits::denorm_min(),
+                                  3 * Limits::denorm_min(),
+                                  Limits::min(),
+                                  1.5F * Limits::min(),
+                                  0.1F,
+                                  Limits::max() / 8,
+                                  -0.0F,
+                                  Limits::infinity(),
+                                  Limits::quiet_NaN()};
+  const auto count = static_cast<std::int64_t>(values.size());
+  for (const std::size_t sources : {2U, 3U, 4U, 7U, 8U}) {
+    const auto input = at::tensor(values);
+    const std::vector<const std::byte*> pointers(sources, bytes_of(input));
+    auto result = at::zeros({count}, at::kFloat);
+    std::byte* const target = mutable_bytes_of(result);
+    reduce({at::kFloat, ReduceOp::kAvg, pointers, {&target, 1}, count, StoreMode::kThroughCache});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      volatile float sum = values[i];
+      for (std::size_t r = 1; r < sources; ++r) sum = sum + values[i];
+      const float expected = sum / static_cast<float>(sources);
+      const float got = result[static_cast<std::int64_t>(i)].item<float>();
+      INFO(sources << " times " << values[i]);
+      CHECK((std::isnan(expected)
+                 ? std::isnan(got)
+                 : std::signbit(got) == std::signbit(expected) && got == expected));
     }
   }
 }

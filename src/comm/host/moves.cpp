@@ -73,7 +73,8 @@ void all_reduce_direct(const HostGroup& group, const Arena& arena, Operation& op
       targets.push_back(target);
     }
   }
-  reduce_range(group, op, slice, sources, targets, store_mode(bytes));
+  // Targets are sources, so their lines are in the caches: streaming would throw them out first.
+  reduce_range(group, op, slice, sources, targets, StoreMode::kThroughCache);
 }
 
 void reduce_scatter_direct(const HostGroup& group, const Arena& arena, Operation& op) {

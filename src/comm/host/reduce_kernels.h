@@ -12,7 +12,8 @@
 namespace convoy {
 
 /// How stores reach the targets. Streaming goes past the caches: right for results that are larger
-/// than they are, because lines need not be read before they are overwritten.
+/// than they are and go where no source lies, because lines need not be read before they are
+/// overwritten.
 enum class StoreMode { kThroughCache, kStreaming };
 
 /// What to combine. Sources and targets are aligned to their element size; a target may be one of

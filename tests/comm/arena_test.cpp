@@ -46,6 +46,21 @@ TEST_CASE("allocated tensors are zero, apart, aligned and of the wanted type") {
   });
 }
 
+TEST_CASE("the ranks' parts begin at different places of a page, so that caches hold all of them") {
+  const int world = GENERATE(2, 3, 5);
+  for (const std::int64_t numel : {1000, 100000, 8 << 20}) {
+    std::vector<std::uintptr_t> places(static_cast<std::size_t>(world));
+    run_ranks(world, [&](Rank& r) {
+      const auto tensor = r.comm().allocate(numel, at::kFloat);
+      const auto address = reinterpret_cast<std::uintptr_t>(tensor.const_data_ptr());
+      places[static_cast<std::size_t>(r.rank())] = address % 4096;
+      check_equal(address % 64, 0U, "alignment");
+    });
+    std::sort(places.begin(), places.end());
+    CHECK(std::adjacent_find(places.begin(), places.end()) == places.end());
+  }
+}
+
 TEST_CASE("allocate_shared is one memory on all ranks") {
   const auto world = GENERATE(1, 2, 5);
   run_ranks(world, [](Rank& r) {
@@ -187,7 +202,7 @@ TEST_CASE("a limit of shared memory is one error on all ranks, and the group liv
         const auto error = check_throws(ErrorKind::kMemory, "cannot reserve", [&] {
           r.comm().allocate(std::int64_t{8} << 20, at::kFloat, {.tag = "bucket 7"});
         });
-        for (const auto* part : {"'bucket 7'", "100663296 bytes", "found", "shared_memory_limit"}) {
+        for (const auto* part : {"'bucket 7'", "100667392 bytes", "found", "shared_memory_limit"}) {
           check(std::string(error.what()).find(part) != std::string::npos,
                 concat("'", part, "' is not in ", error.what()));
         }

@@ -29,6 +29,8 @@
 namespace {
 
 constexpr std::size_t kLargest = std::size_t{256} << 20;
+// Not a power of two: AMD's first caches would throw the buffers' lines out in turn.
+constexpr std::size_t kDistance = kLargest + 1024;
 constexpr int kMostRanks = 64;
 
 struct alignas(64) Arrival {
@@ -44,10 +46,10 @@ struct World {
   long round = 0;
 
   float* buffer(int r) const {
-    return reinterpret_cast<float*>(pages + kLargest * static_cast<std::size_t>(r));
+    return reinterpret_cast<float*>(pages + kDistance * static_cast<std::size_t>(r));
   }
   Arrival& arrival(int r) const {
-    return reinterpret_cast<Arrival*>(pages + kLargest * static_cast<std::size_t>(size))[r];
+    return reinterpret_cast<Arrival*>(pages + kDistance * static_cast<std::size_t>(size))[r];
   }
   void barrier() {
     arrival(rank).round.store(++round, std::memory_order_release);
@@ -183,7 +185,7 @@ int main(int argc, char** argv) {
                  kMostRanks);
     return 2;
   }
-  const auto bytes = kLargest * static_cast<std::size_t>(size) + sizeof(Arrival) * kMostRanks;
+  const auto bytes = kDistance * static_cast<std::size_t>(size) + sizeof(Arrival) * kMostRanks;
   void* pages = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (pages == MAP_FAILED) {

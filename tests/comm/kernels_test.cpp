@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -92,6 +93,46 @@ TEST_CASE("averages are divided once, at the ends of the range of numbers too") 
       CHECK((std::isnan(expected)
                  ? std::isnan(got)
                  : std::signbit(got) == std::signbit(expected) && got == expected));
+    }
+  }
+}
+
+TEST_CASE("minimum and maximum are one of the sources in every bit") {
+  // A signalling NaN and the least subnormal number.
+  const auto dtype = GENERATE(at::kFloat, at::kDouble);
+  const bool is_float = dtype == at::kFloat;
+  const auto numbers = is_float ? at::full({70}, 1, at::kInt) : at::full({70}, 1, at::kLong);
+  numbers[3] = is_float ? std::int64_t{0x7f800001} : std::int64_t{0x7ff0000000000001};
+  const auto special = numbers.view(dtype);
+  const auto ones = at::ones({70}, dtype);
+  const bool could_flush = at::globalContext().setFlushDenormal(true);
+  for (const std::size_t sources : {2U, 3U}) {
+    std::vector<const std::byte*> pointers(sources, bytes_of(special));
+    auto least = at::zeros({70}, dtype);
+    auto most = at::zeros({70}, dtype);
+    std::byte* const least_target = mutable_bytes_of(least);
+    std::byte* const most_target = mutable_bytes_of(most);
+    reduce({dtype, ReduceOp::kMax, pointers, {&most_target, 1}, 70, StoreMode::kStreaming});
+    pointers.back() = bytes_of(ones);
+    reduce({dtype, ReduceOp::kMin, pointers, {&least_target, 1}, 70, StoreMode::kThroughCache});
+    CHECK(same_bits(most, special));
+    CHECK(same_bits(least, special));
+  }
+  if (could_flush) at::globalContext().setFlushDenormal(false);
+}
+
+TEST_CASE("a target may begin at any byte") {
+  const auto dtype = GENERATE(at::kFloat, at::kDouble);
+  const std::int64_t count = 300;
+  const std::vector<at::Tensor> inputs{values_of(0, count, dtype), values_of(1, count, dtype)};
+  const std::vector<const std::byte*> sources{bytes_of(inputs[0]), bytes_of(inputs[1])};
+  const auto expected = reduced(inputs, ReduceOp::kSum);
+  for (const auto store : {StoreMode::kThroughCache, StoreMode::kStreaming}) {
+    for (const std::size_t offset : {1U, 2U, 4U, 9U}) {
+      std::vector<std::byte> room(expected.nbytes() + 64);
+      std::byte* const target = room.data() + offset;
+      reduce({dtype, ReduceOp::kSum, sources, {&target, 1}, count, store});
+      CHECK(std::memcmp(target, expected.const_data_ptr(), expected.nbytes()) == 0);
     }
   }
 }

@@ -152,7 +152,13 @@ struct Pair {
         // Times a half is divided by two, in every bit.
         factor(static_cast<T>(job.op == ReduceOp::kAvg ? 0.5 : 1.0)) {}
 
-  CONVOY_INLINE_BODY T combined(std::int64_t i) const { return Op::combine(a[i], b[i]) * factor; }
+  CONVOY_INLINE_BODY T combined(std::int64_t i) const {
+    const T value = Op::combine(a[i], b[i]);
+    // Minimum and maximum are one of the two, in every bit; any product would quiet NaN, and lose
+    // subnormal numbers where a program has them flushed to zero.
+    if constexpr (std::is_same_v<Op, Sum>) return value * factor;
+    return value;
+  }
 
   CONVOY_INLINE_BODY void store(T* first, T* second, std::int64_t begin, std::int64_t end) const {
     // A target that is a source is exactly that one, so no element depends on an earlier one.
@@ -204,10 +210,20 @@ CONVOY_INLINE_BODY void reduce_pair(const ReduceJob& job) {
   pair.store(first, reinterpret_cast<T*>(job.targets.back()), 0, job.count);
 }
 
+// Ordinary tensors may begin anywhere (from_blob); blocks are copied there byte by byte.
+template <class T>
+bool are_aligned(std::span<std::byte* const> targets) {
+  return std::all_of(targets.begin(), targets.end(), [](const std::byte* target) {
+    return reinterpret_cast<std::uintptr_t>(target) % alignof(T) == 0;
+  });
+}
+
 template <class T, class Op>
 CONVOY_INLINE_BODY void reduce_body(const ReduceJob& job) {
   if constexpr (std::is_floating_point_v<T>) {
-    if (job.sources.size() == 2 && job.targets.size() <= 2) return reduce_pair<T, Op>(job);
+    if (job.sources.size() == 2 && job.targets.size() <= 2 && are_aligned<T>(job.targets)) {
+      return reduce_pair<T, Op>(job);
+    }
   }
   using Acc = typename Wide<T>::Type;
   alignas(64) Acc sum[kBlock];

@@ -16,8 +16,8 @@ namespace convoy {
 /// overwritten.
 enum class StoreMode { kThroughCache, kStreaming };
 
-/// What to combine. Sources and targets are aligned to their element size; a target may be one of
-/// the sources, otherwise they do not overlap.
+/// What to combine. Sources are aligned to their element size, targets better so too; a target may
+/// be one of the sources, otherwise they do not overlap.
 struct ReduceJob {
   at::ScalarType dtype;
   ReduceOp op;

@@ -17,6 +17,7 @@
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace convoy;
@@ -219,6 +220,26 @@ TEST_CASE("a limit of shared memory is one error on all ranks, and the group liv
 TEST_CASE("a limit below the first segment is one error on all ranks") {
   CHECK_THROWS_WITH(run_ranks(2, [](Rank&) {}, {.shared_memory_limit = 1 << 20}),
                     Catch::Contains("cannot reserve") && Catch::Contains("found 1048576 bytes"));
+}
+
+TEST_CASE("a limit of address space is named on all ranks, and the group lives on") {
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  run_ranks(2, [&](Rank& r) {
+    r.comm().barrier()->wait();
+    if (r.rank() == 0) {
+      rlim_t pages = 0;
+      std::ifstream("/proc/self/statm") >> pages;
+      const rlimit limit{pages * 4096 + (rlim_t{256} << 20), before.rlim_max};
+      check_equal(::setrlimit(RLIMIT_AS, &limit), 0, "setrlimit");
+    }
+    r.comm().barrier()->wait();
+    check_throws(ErrorKind::kMemory, "(ulimit -v)",
+                 [&] { r.comm().allocate(std::int64_t{64} << 20, at::kFloat); });
+    r.comm().barrier()->wait();
+    if (r.rank() == 0) ::setrlimit(RLIMIT_AS, &before);
+    check(r.comm().allocate(1000, at::kFloat).eq(0).all().item<bool>(), "not zero");
+  });
 }
 
 TEST_CASE("more memory than the machine has is an error and not a kill") {

@@ -110,6 +110,10 @@ Error explain_no_memory(const HostGroup& group, const OpHeader& op, const ArenaP
   const int reason = static_cast<int>(record.outcome);
   const char* advice = "free memory, or raise the limit (memory cgroup, shared_memory_limit)";
   if (reason == EFBIG) advice = "raise the limit of file sizes (ulimit -f), which holds for it too";
+  // There was enough, so most likely it could not be mapped.
+  if (reason == ENOMEM && std::cmp_greater_equal(record.found, plan.chunk_bytes)) {
+    advice = "raise the limit of address space (ulimit -v) or vm.max_map_count, or free memory";
+  }
   return Error(ErrorKind::kMemory,
                concat("communicator '", group.name(), "': ", describe(op), ": cannot reserve ",
                       plan.chunk_bytes, " bytes of shared memory for ", group.size(),

@@ -73,7 +73,8 @@ void all_reduce_direct(const HostGroup& group, const Arena& arena, Operation& op
       targets.push_back(target);
     }
   }
-  // Targets are sources, so their lines are in the caches: streaming would throw them out first.
+  // Targets are sources (but for own values that stay elsewhere), so their lines are in the caches:
+  // streaming would throw them out first.
   reduce_range(group, op, slice, sources, targets, StoreMode::kThroughCache);
 }
 

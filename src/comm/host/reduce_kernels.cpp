@@ -189,7 +189,7 @@ struct Pair {
       }
     }
     store(target, target, i, count);
-    _mm_sfence();
+    finish_stores(StoreMode::kStreaming);
   }
 #endif
 

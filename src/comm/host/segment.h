@@ -56,9 +56,10 @@ class Segment {
   static Segment adopt(Fd fd, std::uint64_t bytes);
 
   int fd() const noexcept { return fd_.get(); }
-  /// Makes pages for the range, which `mapped` begins with; zeroed where there were none, huge ones
-  /// where the kernel has them. Returns 0 or errno: EFBIG for RLIMIT_FSIZE (its signal is held
-  /// back), ENOSPC or ENOMEM for want of memory.
+  /// Makes pages for the range, zeroed where there were none; huge ones where the kernel has them,
+  /// for which `mapped` is where the range lies in this process (not looked at below the size of
+  /// one). Returns 0 or errno: EFBIG for RLIMIT_FSIZE (its signal is held back), ENOSPC or ENOMEM
+  /// for want of memory.
   int reserve(std::uint64_t offset, std::uint64_t bytes, std::byte* mapped) noexcept;
   /// Gives the pages back; the range must not be touched any more.
   void release(std::uint64_t offset, std::uint64_t bytes) noexcept;
